@@ -20,7 +20,8 @@
  *      is removed. It returns: it does not end by longjmp or an exception.
  * C-6  Memory that the program brings is mapped, readable, writable and used by nobody else, from
  *      zonal_pool_create to its release; a file behind it does not shrink. Another process uses
- *      only blocks that were handed to it. A forked child that shares it does not use the pool. */
+ *      only blocks that were handed to it. A forked child that shares it does not use the pool.
+ *      A pool that is refused because another one has the memory does not release it. */
 
 // No node of its own: the running CPU's.
 #define ZONAL_ANY_NODE -1
@@ -263,7 +264,7 @@ typedef struct {
     const zonal_memory *memory;
     // Number of ranges.
     size_t memory_len;
-    // Called when brought memory may be unmapped.
+    // Called when brought memory may be unmapped. Never where another pool still has a part of it.
     zonal_release_fn release;
     // For release.
     void *release_data;

@@ -117,7 +117,7 @@ pub struct zonal_options {
     pub memory: *const zonal_memory,
     /// Number of ranges.
     pub memory_len: size_t,
-    /// Called when brought memory may be unmapped.
+    /// Called when brought memory may be unmapped. Never where another pool still has a part of it.
     pub release: zonal_release_fn,
     /// For release.
     pub release_data: *mut c_void,
@@ -163,7 +163,8 @@ const _: () = assert!(size_of::<zonal_options>() >= <zonal_options as Sized32>::
 pub(crate) unsafe fn builder(options: *const zonal_options) -> Result<Builder, Failure> {
     // SAFETY: (1) C-2.
     let options = unsafe { read_struct(options) }?;
-    let builder = on_release(Pool::builder(), &options);
+    // SAFETY: (1) C-2, C-6.
+    let builder = unsafe { with_memory(on_release(Pool::builder(), &options), &options) }?;
     if options.flags & !FLAGS_KNOWN != 0 {
         let unknown = options.flags & !FLAGS_KNOWN;
         return Err(Failure::argument(format!("flags: {unknown:#x} is no flag of this library")));
@@ -220,11 +221,12 @@ pub(crate) unsafe fn builder(options: *const zonal_options) -> Result<Builder, F
     let zones = unsafe { array(options.zones, options.zones_len, "zones") }?;
     if !zones.is_empty() {
         let zones: Result<Vec<ZoneSize>, Failure> = zones.iter().map(zone).collect();
-        builder = builder.zones(&zones?);
+        let zones = zones?;
+        if options.memory_len == 0 {
+            builder = builder.zones(&zones);
+        }
     }
-    builder = with_callbacks(builder, &options, is(ZONAL_ABORT_ON_MISUSE));
-    // SAFETY: (1) C-2, C-6.
-    unsafe { with_memory(builder, &options) }
+    Ok(with_callbacks(builder, &options, is(ZONAL_ABORT_ON_MISUSE)))
 }
 
 fn zone(zone: &zonal_zone_size) -> Result<ZoneSize, Failure> {
@@ -295,7 +297,8 @@ fn with_callbacks(mut builder: Builder, options: &zonal_options, abort: bool) ->
     builder
 }
 
-/// Before all that can be refused, so that brought memory is let go of then, too.
+/// Before all that can be refused, so that brought memory is let go of then, too; and so is
+/// [`with_memory`], so that memory of another pool is not.
 fn on_release(builder: Builder, options: &zonal_options) -> Builder {
     let Some(release) = options.release.filter(|_| options.memory_len > 0) else {
         return builder;
@@ -317,13 +320,19 @@ unsafe fn with_memory(builder: Builder, options: &zonal_options) -> Result<Build
         return Ok(builder);
     }
     let mut ranges = Vec::with_capacity(memory.len());
+    let mut wrong = Ok(());
     for (index, range) in memory.iter().enumerate() {
-        let start = NonNull::new(range.start.cast::<u8>());
-        let start = start.ok_or_else(|| Failure::argument(format!("memory {index}: null")))?;
-        zero(range.reserved, &format!("memory {index}"))?;
+        let Some(start) = NonNull::new(range.start.cast::<u8>()) else {
+            wrong = wrong.and(Err(Failure::argument(format!("memory {index}: null"))));
+            continue;
+        };
+        let node = node_position(range.node);
         let bytes = bytes(range.bytes, "bytes of memory")?;
-        ranges.push(MemoryRange { node: node_position(range.node)?, start, bytes });
+        ranges.push(MemoryRange { node: *node.as_ref().unwrap_or(&0), start, bytes });
+        let rest = || zero(range.reserved, &format!("memory {index}")).and(node.map(drop));
+        wrong = wrong.and_then(|()| rest());
     }
     // SAFETY: (1) to (4) C-6.
-    Ok(unsafe { builder.memory(&ranges) })
+    let builder = unsafe { builder.memory(&ranges) };
+    wrong.map(|()| builder)
 }

@@ -144,6 +144,68 @@ fn a_release_comes_once_for_a_builder_that_makes_no_pool() {
     map.unmap();
 }
 
+/// A builder over memory of another pool: whatever it fails of, and if it is only dropped.
+#[test]
+fn memory_that_another_pool_has_is_not_released_by_a_builder_that_is_refused() {
+    struct OnDrop(Arc<AtomicUsize>);
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            self.0.fetch_add(100, SeqCst);
+        }
+    }
+    let released = Arc::new(AtomicUsize::new(0));
+    let hook = || {
+        let log = OnDrop(Arc::clone(&released));
+        move || _ = log.0.fetch_add(1, SeqCst)
+    };
+    let map = Map::new(8 * MIB, None);
+    let first = over(&[map.range()]);
+    let pool = first.clone().build().unwrap();
+    let in_use = MemoryFault::InUse;
+    let refused = over(&[map.range()]).on_release(hook()).build();
+    assert!(matches!(refused, Err(BuildError::Brought { range: 0, why }) if why == in_use));
+    assert!(over(&[map.range()]).on_release(hook()).size(3).zones(&[]).build().is_err());
+    drop(over(&[map.range()]).on_release(hook()));
+    // A try again does not lose the hook of the builder that it is a clone of.
+    let last = over(&[map.range()]).on_release(hook());
+    assert!(last.clone().build().is_err());
+    assert_eq!(released.load(SeqCst), 0, "the first pool has the memory");
+    use_all(&pool);
+    drop((pool, first));
+    let pool = last.build().unwrap();
+    assert_eq!(released.load(SeqCst), 0);
+    drop(pool);
+    assert_eq!(released.load(SeqCst), 101, "called, and gone");
+    map.unmap();
+}
+
+/// The list of mappings of such a process is empty.
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_is_looked_at_in_a_process_whose_main_thread_is_gone() {
+    let map = Map::new(8 * MIB, None);
+    let range = map.range();
+    let (start, bytes) = (range.start.as_ptr() as usize, range.bytes);
+    // SAFETY: (1) the child calls what this function says and ends by `exit_now`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        std::thread::spawn(move || {
+            let is_empty = |maps: Vec<u8>| maps.is_empty();
+            while !std::fs::read("/proc/self/maps").is_ok_and(is_empty) {
+                std::thread::yield_now();
+            }
+            let start = NonNull::new(std::ptr::with_exposed_provenance_mut(start)).unwrap();
+            let built = over(&[MemoryRange { node: 0, start, bytes }]).refresh_every(None).build();
+            exit_now(i32::from(built.is_err()));
+        });
+        // SAFETY: (1) ends this thread only, whose stack stays as it is.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+    assert_eq!(wait_child(child, Duration::from_secs(60)), Some(0));
+    map.unmap();
+}
+
 #[test]
 fn ranges_that_cannot_be_are_refused_and_say_which() {
     let map = Map::new(16 * MIB, None);

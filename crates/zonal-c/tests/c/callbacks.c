@@ -193,6 +193,44 @@ static void refused_memory_is_let_go_of(void) {
     CHECK(zonal_pool_create(&options) == NULL && released == 8);
 }
 
+/* Whatever a second pool of the same memory is refused for, the first one keeps it. */
+static void memory_of_another_pool_is_not_released(void) {
+    char *map = mmap(NULL, 24 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    zonal_memory ranges[] = {{NULL, 8 * MIB, 0, 0}, {NULL, 8 * MIB, 0, 0}};
+    zonal_zone_size zone = {0, 9, 4096};
+    struct brought brought = {map, 24 * MIB, 0};
+    zonal_options options;
+    zonal_pool *pool;
+    char *page;
+    CHECK(map != MAP_FAILED);
+    ranges[0].start = map + (4 * MIB - (size_t)map % (4 * MIB)) % (4 * MIB);
+    zonal_options_init(&options);
+    options.memory = ranges;
+    options.memory_len = 1;
+    pool = zonal_pool_create(&options);
+    CHECK(pool != NULL);
+    options.release = release;
+    options.release_data = &brought;
+    CHECK(zonal_pool_create(&options) == NULL && brought.released == 0);
+    SAYS(ZONAL_E_ARGUMENT, "another pool");
+    options.policy = "nonsense";
+    CHECK(zonal_pool_create(&options) == NULL && brought.released == 0);
+    options.policy = NULL;
+    options.zones = &zone;
+    options.zones_len = 1;
+    CHECK(zonal_pool_create(&options) == NULL && brought.released == 0);
+    options.zones_len = 0;
+    options.memory_len = 2;
+    CHECK(zonal_pool_create(&options) == NULL && brought.released == 0); /* the second is null */
+    page = zonal_alloc(pool, 0, ZONAL_GFP_KERNEL);
+    CHECK(page != NULL);
+    page[0] = 1;
+    CHECK(zonal_free(pool, page, 0) == ZONAL_OK && zonal_pool_destroy(pool) == ZONAL_OK);
+    options.memory_len = 1;
+    pool = zonal_pool_create(&options);
+    CHECK(pool != NULL && zonal_pool_destroy(pool) == ZONAL_OK && brought.released == 1);
+}
+
 static void progress(void *data, uint64_t done, uint64_t total) {
     uint64_t *last = data;
     CHECK(done > *last && done <= total);
@@ -252,6 +290,7 @@ int main(void) {
     the_last_resort_is_asked();
     brought_memory_is_let_go_of();
     refused_memory_is_let_go_of();
+    memory_of_another_pool_is_not_released();
     puts("ok");
     return 0;
 }

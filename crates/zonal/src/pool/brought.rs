@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
 use super::Shared;
 use crate::sys::map::look::{self, Flaw};
@@ -20,6 +21,13 @@ pub struct MemoryRange {
     pub bytes: usize,
 }
 
+impl MemoryRange {
+    fn addresses(&self) -> Range<usize> {
+        let start = self.start.as_ptr() as usize;
+        start..start.saturating_add(self.bytes)
+    }
+}
+
 /// Memory that a program brings. Its zones are the builder's.
 #[derive(Clone, Default)]
 pub(super) struct Brought {
@@ -28,11 +36,12 @@ pub(super) struct Brought {
     release: Arc<Release>,
 }
 
-/// Memory of pools that are there, which makes no other pool. Nobody waits for it: in a forked
-/// child the thread that had it may not be there. Memory that was not entered is not looked for.
+/// Memory that pools were made of, which makes no other pool. Nobody waits for it for ever: in a
+/// forked child the thread that had it may not be there. Memory that was not entered is not looked
+/// for.
 static IN_USE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
-/// Tries to get the list.
-const TRIES: u32 = 100;
+/// How long the list is tried for: it is held for microseconds, by a thread that may lose its CPU.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Memory of a pool that is there while its [`Claimed`] is. What is no longer is taken off by the
 /// next pool, so that to let go of memory takes no lock.
@@ -42,14 +51,22 @@ struct Entry {
 }
 
 fn in_use() -> Option<MutexGuard<'static, Vec<Entry>>> {
-    for _ in 0..TRIES {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
         match IN_USE.try_lock() {
             Ok(list) => return Some(list),
             Err(TryLockError::Poisoned(list)) => return Some(list.into_inner()),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            // Asleep, so that a thread of a lower priority has the CPU.
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
         }
     }
     None
+}
+
+/// Whether a pool that is there has a part of the memory.
+fn is_taken(list: &[Entry], memory: &Range<usize>) -> bool {
+    let overlaps = |other: &Range<usize>| memory.start < other.end && other.start < memory.end;
+    list.iter().any(|entry| entry.pool.strong_count() > 0 && overlaps(&entry.memory))
 }
 
 /// A pool has the memory. The order of fields is that of their drops: a hook may make another pool
@@ -59,16 +76,39 @@ struct Claimed {
     _release: Arc<Release>,
 }
 
-/// Calls the hooks when nobody has the memory any more.
+/// Calls the hooks when nobody has the memory any more; never while another pool has it.
 #[derive(Default)]
-struct Release(Mutex<Vec<Hook>>);
+struct Release(Mutex<Told>);
+
+#[derive(Default)]
+struct Told {
+    hooks: Vec<Hook>,
+    /// All that this builder or a clone was given.
+    memory: Vec<Range<usize>>,
+}
 
 type Hook = Box<dyn FnOnce() + Send + Sync>;
 
+impl Release {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Drop for Release {
     fn drop(&mut self) {
-        let hooks = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(hooks).into_iter().for_each(|hook| hook());
+        let told = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Told { hooks, memory } = std::mem::take(told);
+        // What was made of it is off the list by now: what is there is another pool's.
+        let is_used = !hooks.is_empty()
+            && in_use().is_some_and(|list| memory.iter().any(|range| is_taken(&list, range)));
+        for hook in hooks {
+            match is_used {
+                // Not dropped either: what it owns may be what unmaps the memory.
+                true => std::mem::forget(hook),
+                false => hook(),
+            }
+        }
     }
 }
 
@@ -100,7 +140,8 @@ pub enum MemoryFault {
     /// A part of it is mapped, but an access would be SIGBUS: the file is shorter than the mapping,
     /// or no huge page is left. Only where the kernel tells (Linux 5.14).
     NotBacked,
-    /// It is memory of another pool that is still there.
+    /// Another pool that is still there was made of it by [`Builder::memory`](super::Builder::memory).
+    /// Blocks of a pool that mapped its memory itself are not looked for.
     InUse,
     /// The zones that were given after it are not as long as all ranges together.
     Zones,
@@ -140,7 +181,12 @@ impl fmt::Display for MemoryFault {
 
 impl Brought {
     pub(super) fn on_release(&self, hook: Hook) {
-        self.release.0.lock().unwrap_or_else(PoisonError::into_inner).push(hook);
+        self.release.told().hooks.push(hook);
+    }
+
+    pub(super) fn set_ranges(&mut self, ranges: &[MemoryRange]) {
+        self.release.told().memory.extend(ranges.iter().map(MemoryRange::addresses));
+        self.ranges = ranges.to_vec();
     }
 
     /// The memory as a mapping of the pool; `None` without ranges.
@@ -149,15 +195,11 @@ impl Brought {
     /// The first range that another pool has.
     pub(super) fn mapping(&self, bytes: usize) -> Option<Result<Mapping, usize>> {
         let start = self.ranges.first()?.start;
-        let memory = start.as_ptr() as usize..(start.as_ptr() as usize).saturating_add(bytes);
+        let memory = MemoryRange { node: 0, start, bytes }.addresses();
         let pool = Arc::new(());
         if let Some(mut list) = in_use() {
             list.retain(|entry| entry.pool.strong_count() > 0);
-            let is_taken = |range: &MemoryRange| {
-                let first = range.start.as_ptr() as usize;
-                let end = first.saturating_add(range.bytes);
-                list.iter().any(|other| first < other.memory.end && other.memory.start < end)
-            };
+            let is_taken = |range: &MemoryRange| is_taken(&list, &range.addresses());
             if let Some(taken) = self.ranges.iter().position(is_taken) {
                 return Some(Err(taken));
             }
