@@ -77,7 +77,8 @@ int main(void) {
     SAYS(ZONAL_E_NO_MEMORY, "not that many in a row");
     REFUSED(zonal_range_alloc_at(pool, range + 4095, 2, ZONAL_GFP_KERNEL), ZONAL_E_UNALIGNED,
             "is 4095 bytes past the start of a page");
-    REFUSED(zonal_range_grow(pool, range + 1, 1, 1), ZONAL_E_NOT_A_BLOCK, "no page of this pool");
+    REFUSED(zonal_range_grow(pool, range + 1, 1, 1), ZONAL_E_UNALIGNED,
+            "is 1 bytes past the start of a page");
     REFUSED(zonal_range_grow(pool, range + 4096, 1, 1), ZONAL_E_NOT_A_BLOCK, "is a free page");
     CHECK(zonal_range_free(pool, range, 1) == ZONAL_OK);
     zonal_drain(pool);

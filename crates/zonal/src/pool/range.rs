@@ -100,11 +100,7 @@ impl<'p> Ranges<'p> {
         let shared = &*self.pool.shared;
         let range = shared.range_at(start as usize, pages);
         let refuse = |error| shared.range_error(error);
-        let past = start as usize % PAGE_SIZE;
-        if past != 0 {
-            let (pages, why) = (pages as u64, RangeRefusal::Unaligned { past });
-            return Err(refuse(core_range::RangeError { pages, start: Some(range.start), why }));
-        }
+        is_page(start as usize, &range, pages).map_err(refuse)?;
         shared.inject_range(&RangeRequest::new(pages as u64).gfp(gfp)).map_err(refuse)?;
         let allocator = &shared.allocator;
         allocator.ranges().alloc_at(range.clone(), gfp).map_err(refuse)?;
@@ -260,6 +256,16 @@ impl<'p> Pages<'p> {
     }
 }
 
+/// Refuses an address inside a page, of which `range` would be the frames.
+fn is_page(start: usize, range: &Range<Pfn>, pages: usize) -> Result<(), core_range::RangeError> {
+    let past = start % PAGE_SIZE;
+    if past == 0 {
+        return Ok(());
+    }
+    let (pages, why) = (pages as u64, RangeRefusal::Unaligned { past });
+    Err(core_range::RangeError { pages, start: Some(range.start), why })
+}
+
 impl Extent {
     fn frames(self, shared: &Shared) -> Range<Pfn> {
         shared.range_at(self.start.as_ptr() as usize, self.pages)
@@ -276,6 +282,7 @@ impl Extent {
         let range = self.frames(shared);
         let ranges = shared.allocator.ranges();
         let refuse = |error| shared.range_error(error);
+        is_page(self.start.as_ptr() as usize, &range, more).map_err(refuse)?;
         ranges.grow(range.clone(), more as u64, gfp).map_err(refuse)?;
         let (at, end) = (range.end, Pfn(range.end.0 + more as u64));
         // Only where they may be refused yet: what is split off becomes a range by itself.
@@ -515,7 +522,7 @@ impl fmt::Display for RangeError {
                 f,
                 "cannot allocate {} pages in a row: {:#x} is {past} bytes past the start of a page",
                 self.error.pages,
-                self.error.start.map_or(0, at)
+                self.error.start.map_or(0, at) + past
             ),
             RangeRefusal::NotARange(error) => self.fmt_not_a_range(f, error),
             RangeRefusal::Outside(_) => write!(
