@@ -155,12 +155,16 @@ impl Wait for ProcessPlatform {
     /// Signal handlers take no lock here. What may be kept off is the end of the thread's time.
     #[inline(always)]
     fn mask(&self) -> usize {
-        self.slices.map_or(0, |slices| slices.begin().into())
+        // 0: nothing to give back, so `unmask` looks no further where the kernel offers nothing.
+        self.slices.map_or(0, |slices| usize::from(!slices.begin()))
     }
     #[inline(always)]
     fn unmask(&self, was: usize) {
-        if let Some(slices) = self.slices {
-            slices.end(was != 0);
+        // SLICE-2: who closes a pcp or locks a zone unmasks before it returns.
+        if was != 0
+            && let Some(slices) = self.slices
+        {
+            slices.end(false);
         }
     }
 }

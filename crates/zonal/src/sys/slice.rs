@@ -14,7 +14,8 @@
 //! # Invariants
 //! - **SLICE-1** the two bytes are written only in an area whose registered and whose filled size
 //!   both reach beyond them, by the thread that the area is of.
-//! - **SLICE-2** a thread that asked gives the time back before it leaves the library.
+//! - **SLICE-2** a thread that asked gives the time back before it leaves the library: the
+//!   platform asks in `mask`, and gives back in `unmask`.
 
 use std::cell::Cell;
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
