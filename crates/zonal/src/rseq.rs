@@ -11,7 +11,8 @@
 //! commit   one store of the new word
 //! ```
 //! Leaving goes through a cold path that reports failure. Then [`pop_any`] and [`push_any`] try
-//! once more: where another list is active they make ours the active one, by the same commit.
+//! once more: where another list is active they make ours the active one, by the same commit
+//! (x86-64), or by one before it (aarch64).
 //! Otherwise the caller goes through the core, which does the same under the pcp's gate. The
 //! arithmetic on the word is that of `PcpWord::popped`, `pushed` and `switched`; tests compare them
 //! over all edge values.
