@@ -27,7 +27,7 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 
 use ax_allocator::{AllocError, AllocResult, BaseAllocator, PageAllocator};
-use zonal_core::alloc::Allocator;
+use zonal_core::alloc::{Allocator, Fault, Stats};
 use zonal_core::gfp::Gfp;
 use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
 use zonal_core::platform::FixedPolicy;
@@ -69,8 +69,8 @@ impl Kernel for Alone {
     }
 }
 
-/// The core, as this adapter has it.
-pub type Core<'a> = Allocator<'a, KernelPlatform<'static, Alone>>;
+/// The core, as this adapter has it. Kept inside: what it hands out is counted here.
+type Core<'a> = Allocator<'a, KernelPlatform<'static, Alone>>;
 
 /// A page allocator for addresses in one span.
 #[derive(Debug)]
@@ -185,9 +185,17 @@ impl<'a> Pages<'a> {
         self.refused
     }
 
-    /// The core, to look at.
-    pub fn with_core<R>(&mut self, body: impl FnOnce(&Core<'a>) -> R) -> R {
-        body(&self.core)
+    /// Looks at all records of the core, for tests. Slow.
+    ///
+    /// # Errors
+    /// The first one that is wrong.
+    pub fn validate(&mut self) -> Result<(), Fault> {
+        self.core.validate()
+    }
+
+    /// The core's figures.
+    pub fn stats(&mut self) -> Stats<'_, 'a, KernelPlatform<'static, Alone>> {
+        self.core.stats()
     }
 
     /// So many pages, and their alignment in pages.

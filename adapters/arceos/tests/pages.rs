@@ -20,7 +20,9 @@ fn counts(of: &impl PageAllocator) -> [usize; 3] {
 }
 
 fn check(pages: &mut Pages<'_>) {
-    pages.with_core(|core| core.validate()).unwrap();
+    pages.validate().unwrap();
+    // Pages on the lists of the CPU are free, too.
+    assert_eq!(pages.stats().free_pages() as usize, pages.available_pages());
 }
 
 #[test]
