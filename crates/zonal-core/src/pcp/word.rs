@@ -191,11 +191,11 @@ pub(super) const BLOCKS_MAX: usize = SLOTS_MAX / 2;
 impl PushLimits {
     /// For a list that may be `hi` long, from `word` on: pops and pushes below the limits keep them
     /// right. `free_count` is to stay below `cap` and a block's pages; `prev` is the list's
-    /// `prev_bits`. Every word reaches the length's where `free_count` does not grow, or has no bit
-    /// to spare.
+    /// `prev_bits`. Every word reaches the length's where `free_count` has no bit to spare, and
+    /// that of `free_count` where `cap` is 0, as it grows by no push.
     pub(super) const fn new(word: PcpWord, hi: u32, cap: u32, prev: u32) -> PushLimits {
         let (top, spare) = (FREE_COUNT_TOP as u32, word.0 & FREE_COUNT_TOP == 0);
-        if cap == 0 || cap > FREE_COUNT_CAP_MAX || !spare {
+        if cap > FREE_COUNT_CAP_MAX || !spare {
             return PushLimits(LEN_TOP);
         }
         let hi = (hi as u64) << LEN_SHIFT;
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_word_has_reached_the_limits_of_exactly_those_fields_that_have() {
         let bit = |is: bool, bit: u64| if is { bit } else { 0 };
-        for (hi, cap) in [(0, 1), (1, 1), (7, 15), (4096, 2016), (1 << 22, 31744)] {
+        for (hi, cap) in [(0, 1), (1, 1), (7, 0), (7, 15), (4096, 2016), (1 << 22, 31744)] {
             for (len, fc) in [(0, 0), (1, 1), (6, 14), (7, 15), (4095, 2015), (1 << 22, 31743)] {
                 for bits in 0..8 {
                     let [is, wants, slow] = [1, 2, 4].map(|bit| bits & bit != 0);
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_free_count_without_a_bit_to_spare_is_left_to_the_exact_way() {
-        for (fc, cap) in [(1 << 15, 9), (0xffff, 9), (0, 32000), (5, 0)] {
+        for (fc, cap) in [(1 << 15, 9), (0xffff, 9), (0, 32000), (1 << 15, 0)] {
             let word = PcpWord::new(0, 0, 0, fc, false);
             let limits = PushLimits::new(word, 9, cap, 0);
             for fc in [0, fc, 0x7fff, 0x8000, 0xffff] {

@@ -15,7 +15,7 @@ use super::word_path;
 use crate::alloc::fast;
 use crate::alloc::pcp_ops::run::Words;
 use crate::alloc::range::RangeRequest;
-use crate::alloc::{Allocator, FreeError, NumaEvents, Request, Sysctl};
+use crate::alloc::{Allocator, FreeError, NumaEvents, Request, Sysctl, hot};
 use crate::frame::claim;
 use crate::gfp::Gfp;
 use crate::pcp::ready::CLOSED;
@@ -351,6 +351,19 @@ fn a_row_of_frees_alone_closes_nothing() {
             pool.validate().unwrap();
         }
     }
+}
+
+/// Where `free_count` grows by no free, frees need no core for that.
+#[test]
+fn frees_that_nothing_counts_in_a_row_stay_on_the_fast_path() {
+    let pool = boot(Policy::LINUX_6_6);
+    let page = |_| pool.alloc(Request::new(Order::ZERO)).unwrap();
+    let pages: Vec<Pfn> = (0..8).map(page).collect();
+    assert_eq!(pool.pcp(ZoneId(0), CpuId(0)).free_count_cap.load(Relaxed), 0);
+    pages[..2].iter().for_each(|page| pool.free(*page, Order::ZERO).unwrap());
+    let is_fast = |page: &Pfn| hot::free(&pool, *page, Order::ZERO);
+    assert!(pages[2..].iter().all(is_fast));
+    pool.validate().unwrap();
 }
 
 /// Where no sequence runs on a pcp, be it sealed or be there none, a bulk free claims each page by
