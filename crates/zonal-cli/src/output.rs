@@ -98,7 +98,7 @@ impl Target {
     /// # Errors
     /// The system's error.
     pub fn write(self, text: &str) -> anyhow::Result<()> {
-        self.fill(|mut file| Ok(file.write_all(text.as_bytes())?))
+        self.fill(|file| Ok(file.write_all(text.as_bytes())?))
     }
 
     /// Lets `fill` write the file.
@@ -107,11 +107,14 @@ impl Target {
     /// Those of `fill`, and the system's error.
     pub fn fill<T>(
         self,
-        fill: impl FnOnce(BufWriter<fs::File>) -> anyhow::Result<T>,
+        fill: impl FnOnce(&mut BufWriter<fs::File>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let failed = || format!("cannot write {}", self.file.display());
         let file = fs::File::create(&self.part).with_context(failed)?;
-        let filled = fill(BufWriter::new(file)).with_context(failed)?;
+        let mut file = BufWriter::new(file);
+        let filled = fill(&mut file).with_context(failed)?;
+        // What a dropped buffer cannot write is lost without a word.
+        file.flush().with_context(failed)?;
         fs::rename(&self.part, &self.file).with_context(failed)?;
         Ok(filled)
     }
@@ -247,6 +250,21 @@ impl Drop for Bar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_leaves_the_file_that_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("report.json");
+        fs::write(&file, "good").unwrap();
+        let target = Target::new(&file).unwrap();
+        fs::remove_file(&target.part).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &target.part).unwrap();
+        // Fewer bytes than a buffer holds: only its flush can fail.
+        let error = target.write("new").unwrap_err();
+        assert!(chain(&error).contains("cannot write"), "{error:#}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "good");
+    }
 
     #[test]
     fn a_cause_is_not_said_twice() {
