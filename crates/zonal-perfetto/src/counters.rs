@@ -30,8 +30,8 @@ pub(crate) struct Counters {
     refilled: u64,
     drained: u64,
     moves_at: u64,
-    /// By thread: since when it waits.
-    waiting: HashMap<i32, u64>,
+    /// By CPU and thread, since when it waits: thread 0 is on each CPU, and who waits stays there.
+    waiting: HashMap<(u32, i32), u64>,
     waited_ns: u64,
     /// Packets that were not taken yet.
     pub(crate) packets: Vec<TracePacket>,
@@ -66,14 +66,19 @@ impl Counters {
             }
             EventKind::PcpuDrain { order, .. } => self.drained += 1 << order,
             EventKind::Notice(Notice::ContentionBegin { .. }) => {
-                self.waiting.insert(event.pid, event.time_ns);
+                self.waiting.insert((event.cpu, event.pid), event.time_ns);
                 self.waits(event.time_ns);
             }
             EventKind::Notice(Notice::ContentionEnd { .. }) => {
-                if let Some(since) = self.waiting.remove(&event.pid) {
+                if let Some(since) = self.waiting.remove(&(event.cpu, event.pid)) {
                     self.waited_ns += event.time_ns.saturating_sub(since);
                     self.waits(event.time_ns);
                 }
+            }
+            // The end of a wait may be among what is lost.
+            EventKind::Lost { .. } if !self.waiting.is_empty() => {
+                self.waiting.retain(|(cpu, _), _| *cpu != event.cpu);
+                self.waits(event.time_ns);
             }
             _ => {}
         }

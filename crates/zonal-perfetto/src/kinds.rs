@@ -3,6 +3,7 @@
 //! Events for which Perfetto has no message are its generic ones, under the kernel's names, as its
 //! own recorder writes them. Two have names that no kernel has: `lost` (`events`) and `other`.
 
+use prost::Message;
 use zonal_trace::{EventKind, MIGRATETYPE_MAX, Notice, ORDER_MAX, PFN_LIMIT, ZONE_KINDS, gfp};
 
 use crate::proto::{
@@ -18,6 +19,8 @@ const NO_FRAME: u64 = u64::MAX;
 /// Orders up to this one are on per-CPU lists, and that of a huge page (LB E.1).
 const COSTLY_ORDER: u8 = 3;
 const HUGE_ORDER: u8 = 9;
+/// The first release whose lists hold more than single pages.
+const FIRST_WITH_ORDERS: (u32, u32) = (5, 14);
 /// Migratetypes that per-CPU lists hold.
 const LIST_TYPES: u8 = 3;
 /// One more than the highest number of a node.
@@ -26,6 +29,34 @@ const NODES: u64 = 1024;
 /// What is lost on a CPU, by a count of events.
 const LOST: &str = "lost";
 const OTHER: &str = "other";
+
+/// Which orders the per-CPU lists of a kernel hold: Perfetto leaves out whether a block was taken
+/// for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lists {
+    /// Single pages alone: kernels before 5.14.
+    Order0,
+    Orders,
+}
+
+impl Lists {
+    /// Those of a release, such as `6.12.117+deb12-amd64`.
+    pub(crate) fn of(release: Option<&str>) -> Lists {
+        let mut numbers = release.unwrap_or_default().split(|c: char| !c.is_ascii_digit());
+        let mut number = || numbers.next()?.parse::<u32>().ok();
+        match (number(), number()) {
+            (Some(major), Some(minor)) if (major, minor) < FIRST_WITH_ORDERS => Lists::Order0,
+            _ => Lists::Orders,
+        }
+    }
+
+    fn hold(self, order: u8) -> bool {
+        match self {
+            Lists::Order0 => order == 0,
+            Lists::Orders => order <= COSTLY_ORDER || order == HUGE_ORDER,
+        }
+    }
+}
 
 /// An event as Perfetto has it.
 pub(crate) fn to_ftrace(kind: &EventKind) -> Ftrace {
@@ -63,7 +94,7 @@ pub(crate) fn to_ftrace(kind: &EventKind) -> Ftrace {
         }),
         EventKind::VmstatUpdate => Ftrace::WorkStart(WorkStart { function: Some(VMSTAT_SYMBOL) }),
         EventKind::Fork { child } => Ftrace::Fork(Fork { child_pid: Some(*child) }),
-        EventKind::Marker(text) => Ftrace::Print(Print { buf: Some(text.to_string()) }),
+        EventKind::Marker(text) => Ftrace::Print(Print { buf: Some(text.as_bytes().to_vec()) }),
         EventKind::Lost { events } => generic(LOST, &[("events", *events)]),
         EventKind::Notice(notice) => of_notice(*notice),
         _ => generic(OTHER, &[]),
@@ -73,8 +104,9 @@ pub(crate) fn to_ftrace(kind: &EventKind) -> Ftrace {
 impl FtraceEvent {
     /// Whether it tells how many events are missing.
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(&self.event, Some(Ftrace::Generic(event))
-            if event.event_name.as_deref() == Some(LOST))
+        let Some(Ftrace::Generic(event)) = &self.event else { return false };
+        Generic::decode(&**event)
+            .is_ok_and(|event| event.event_name.as_deref() == Some(LOST.as_bytes()))
     }
 }
 
@@ -112,9 +144,9 @@ fn of_notice(notice: Notice) -> Ftrace {
                 ],
             );
             let name = ZONE_KINDS.get(usize::from(zone)).copied().unwrap_or_default();
-            let value = Some(GenericValue::Str(name.to_owned()));
-            event.field.insert(1, GenericField { name: Some("name".to_owned()), value });
-            Ftrace::Generic(event)
+            let value = Some(GenericValue::Str(name.as_bytes().to_vec()));
+            event.field.insert(1, GenericField { name: Some(b"name".to_vec()), value });
+            Ftrace::Generic(event.encode_to_vec())
         }
         Notice::ContentionBegin { lock, flags } => {
             generic(notice.kernel_name(), &[("lock_addr", lock), ("flags", flags.into())])
@@ -131,15 +163,18 @@ fn compaction(zone_start: u64, sync: bool, status: Option<i32>) -> Compaction {
 }
 
 fn generic(name: &str, numbers: &[(&str, u64)]) -> Ftrace {
-    Ftrace::Generic(generic_of(name, numbers))
+    Ftrace::Generic(generic_of(name, numbers).encode_to_vec())
 }
 
 fn generic_of(name: &str, numbers: &[(&str, u64)]) -> Generic {
     let field = |(name, number): &(&str, u64)| GenericField {
-        name: Some((*name).to_owned()),
+        name: Some(name.as_bytes().to_vec()),
         value: Some(GenericValue::Uint(*number)),
     };
-    Generic { event_name: Some(name.to_owned()), field: numbers.iter().map(field).collect() }
+    Generic {
+        event_name: Some(name.as_bytes().to_vec()),
+        field: numbers.iter().map(field).collect(),
+    }
 }
 
 /// The event that Perfetto's is; `None` for one that tells nothing about pages. `vmstat` is the
@@ -147,7 +182,11 @@ fn generic_of(name: &str, numbers: &[(&str, u64)]) -> Generic {
 ///
 /// # Errors
 /// What was found and expected.
-pub(crate) fn to_kind(event: Ftrace, vmstat: Option<u64>) -> Result<Option<EventKind>, String> {
+pub(crate) fn to_kind(
+    event: Ftrace,
+    vmstat: Option<u64>,
+    lists: Lists,
+) -> Result<Option<EventKind>, String> {
     Ok(Some(match event {
         Ftrace::Alloc(event) => EventKind::Alloc {
             pfn: match event.pfn {
@@ -165,8 +204,7 @@ pub(crate) fn to_kind(event: Ftrace, vmstat: Option<u64>) -> Result<Option<Event
         Ftrace::FreeBatched(event) => EventKind::FreeBatched { pfn: frame(event.pfn)? },
         Ftrace::ZoneLocked(event) => {
             let (order, migratetype) = (order(event.order)?, migratetype(event.migratetype)?);
-            let is_of_lists = order <= COSTLY_ORDER || order == HUGE_ORDER;
-            let percpu_refill = is_of_lists && migratetype < LIST_TYPES;
+            let percpu_refill = lists.hold(order) && migratetype < LIST_TYPES;
             EventKind::ZoneLocked { pfn: frame(event.pfn)?, order, migratetype, percpu_refill }
         }
         Ftrace::PcpuDrain(event) => EventKind::PcpuDrain {
@@ -187,7 +225,10 @@ pub(crate) fn to_kind(event: Ftrace, vmstat: Option<u64>) -> Result<Option<Event
             _ => return Ok(None),
         },
         Ftrace::Fork(event) => EventKind::Fork { child: event.child_pid.unwrap_or(0) },
-        Ftrace::Print(event) => EventKind::Marker(event.buf.unwrap_or_default().into()),
+        Ftrace::Print(event) => {
+            let text = event.buf.unwrap_or_default();
+            EventKind::Marker(String::from_utf8_lossy(&text).into_owned().into())
+        }
         Ftrace::KswapdWake(event) => EventKind::Notice(Notice::KswapdWake {
             node: node(event.nid)?,
             order: order(event.order)?,
@@ -211,13 +252,16 @@ pub(crate) fn to_kind(event: Ftrace, vmstat: Option<u64>) -> Result<Option<Event
             sync: event.sync.unwrap_or(0) != 0,
             status: below("status", event.status, 256)? as u8,
         }),
-        Ftrace::Generic(event) => return of_generic(&event),
+        Ftrace::Generic(event) => {
+            let event = Generic::decode(&*event);
+            return of_generic(&event.map_err(|error| format!("generic: {error}"))?);
+        }
     }))
 }
 
 fn of_generic(event: &Generic) -> Result<Option<EventKind>, String> {
     let find = |name: &str| {
-        let named = |field: &&GenericField| field.name.as_deref() == Some(name);
+        let named = |field: &&GenericField| field.name.as_deref() == Some(name.as_bytes());
         event.field.iter().find(named)?.value.as_ref()
     };
     let number = |name: &str| match find(name) {
@@ -225,7 +269,8 @@ fn of_generic(event: &Generic) -> Result<Option<EventKind>, String> {
         Some(GenericValue::Int(number)) => Ok(*number as u64),
         _ => Err(format!("{name}: nothing; expected a number")),
     };
-    Ok(Some(match event.event_name.as_deref().unwrap_or_default() {
+    let name = event.event_name.as_deref().unwrap_or_default();
+    Ok(Some(match std::str::from_utf8(name).unwrap_or_default() {
         "contention_begin" => EventKind::Notice(Notice::ContentionBegin {
             lock: number("lock_addr")?,
             flags: u32::try_from(number("flags")?)
@@ -235,7 +280,9 @@ fn of_generic(event: &Generic) -> Result<Option<EventKind>, String> {
         "contention_end" => EventKind::Notice(Notice::ContentionEnd { lock: number("lock_addr")? }),
         "mm_setup_per_zone_wmarks" => {
             let zone = match find("name") {
-                Some(GenericValue::Str(name)) => ZONE_KINDS.iter().position(|kind| kind == name),
+                Some(GenericValue::Str(name)) => {
+                    ZONE_KINDS.iter().position(|kind| kind.as_bytes() == name)
+                }
                 _ => None,
             };
             EventKind::Notice(Notice::Watermarks {
@@ -278,4 +325,26 @@ fn migratetype(migratetype: Option<i32>) -> Result<u8, String> {
 
 fn node(node: Option<i32>) -> Result<u32, String> {
     below("nid", node, NODES).map(|node| node as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lists;
+
+    #[test]
+    fn lists_of_old_kernels_hold_single_pages_alone() {
+        for (release, lists) in [
+            (Some("5.4.0-91-generic"), Lists::Order0),
+            (Some("5.13"), Lists::Order0),
+            (Some("4.19.325"), Lists::Order0),
+            (Some("5.14.0-rc1"), Lists::Orders),
+            (Some("6.1.0"), Lists::Orders),
+            (Some("unknown"), Lists::Orders),
+            (None, Lists::Orders),
+        ] {
+            assert_eq!(Lists::of(release), lists, "{release:?}");
+        }
+        assert!(Lists::Order0.hold(0) && !Lists::Order0.hold(1) && !Lists::Order0.hold(9));
+        assert!(Lists::Orders.hold(3) && !Lists::Orders.hold(4) && Lists::Orders.hold(9));
+    }
 }

@@ -10,13 +10,16 @@
 //! A trace of Perfetto's own recorder (`linux.ftrace` with the events of `kmem`) is read as well as
 //! one of ours. It says nothing about zones and lists: give the files of the machine beside it.
 //!
-//! Reading holds a packet for each CPU; writing holds 32,768 events.
+//! Reading holds the place of each bundle of events, a bundle for each CPU (a million events at
+//! most), the names of threads and the files of the machine; what was compressed goes to a temporary
+//! file. Writing holds 32,768 events and the samples of the recording.
 //!
 //! | module | holds |
 //! |--|--|
 //! | `proto` | the messages, with the numbers of the published definitions |
 //! | `packets` | packets of a file, compressed or not |
 //! | `kinds` | events in both forms |
+//! | `found` | what the first pass over a trace finds |
 //! | `reader`, `writer` | Perfetto to recordings, recordings to Perfetto |
 //! | `counters` | counter tracks |
 #![forbid(unsafe_code)]
@@ -24,6 +27,7 @@
 
 mod counters;
 mod error;
+mod found;
 mod kinds;
 mod packets;
 mod proto;

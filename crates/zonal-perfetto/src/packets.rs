@@ -16,8 +16,10 @@ use crate::proto::PacketHead;
 pub(crate) const PACKET_KEY: u8 = 0x0a;
 /// Largest packet. Perfetto's own are some KiB; a file of a machine may be larger.
 const PACKET_BYTES_MAX: u64 = 64 << 20;
-/// Most bytes of packets that were compressed.
-const INFLATED_BYTES_MAX: u64 = 16 << 30;
+/// Most bytes of packets that were compressed: a thousand of zeros are one in a file.
+const INFLATED_BYTES_MAX: u64 = 4 << 30;
+/// What a packet counts for besides its bytes, since something is kept about each.
+const PACKET_COST: u64 = 64;
 /// Inflated bytes that stay in memory.
 const MEMORY_BYTES: usize = 16 << 20;
 /// Most bytes of a varint.
@@ -41,7 +43,7 @@ pub(crate) struct Place {
     is_inflated: bool,
     /// The packet's first byte, behind its length.
     pub(crate) at: u64,
-    bytes: u32,
+    pub(crate) bytes: u32,
 }
 
 /// What is done with each packet that was compressed.
@@ -55,13 +57,22 @@ pub(crate) struct Packets<'a> {
     /// What was compressed.
     inflated: SpooledTempFile,
     inflated_bytes: u64,
+    /// Their bytes, and the cost of each.
+    inflated_cost: u64,
 }
 
 impl<'a> Packets<'a> {
     pub(crate) fn open(path: &'a Path) -> Result<Packets<'a>, Error> {
         let file = File::open(path).map_err(Error::io(path))?;
         let inflated = tempfile::spooled_tempfile(MEMORY_BYTES);
-        Ok(Packets { path, file: BufReader::new(file), at: 0, inflated, inflated_bytes: 0 })
+        Ok(Packets {
+            path,
+            file: BufReader::new(file),
+            at: 0,
+            inflated,
+            inflated_bytes: 0,
+            inflated_cost: 0,
+        })
     }
 
     /// The next packet of the file, into `buffer`; `None` at the end.
@@ -90,8 +101,12 @@ impl<'a> Packets<'a> {
         let mut buffer = Vec::new();
         while let Some(bytes) = packet_head(&mut input).map_err(|error| wrong(told(&error)))? {
             let length = length(bytes).map_err(wrong)?;
-            if self.inflated_bytes + bytes > INFLATED_BYTES_MAX {
-                return Err(wrong(format!("more than {INFLATED_BYTES_MAX} bytes")));
+            self.inflated_cost += bytes + PACKET_COST;
+            if self.inflated_cost > INFLATED_BYTES_MAX {
+                let most = INFLATED_BYTES_MAX >> 30;
+                return Err(wrong(format!(
+                    "more than {most} GiB in all; record for a shorter time"
+                )));
             }
             buffer.resize(length as usize, 0);
             input.read_exact(&mut buffer).map_err(|error| wrong(told(&error)))?;

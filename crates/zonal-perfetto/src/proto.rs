@@ -1,6 +1,9 @@
 //! The messages of a Perfetto trace that are read and written here, with the numbers of the
 //! published definitions (`perfetto_trace.proto`). Readers skip all other fields.
 //!
+//! Texts of others are bytes here: the name of a thread is cut where the kernel's 15 bytes end, in
+//! the middle of a character too.
+//!
 //! `cargo xtask perfetto` decodes what [`write`](crate::write) made by the definitions themselves,
 //! and reads what they encoded.
 
@@ -72,6 +75,23 @@ pub(crate) struct PacketHead {
 pub(crate) struct BundleHead {
     #[prost(uint32, optional, tag = "1")]
     pub(crate) cpu: Option<u32>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) event: Vec<Counted>,
+    #[prost(bool, optional, tag = "3")]
+    pub(crate) lost_events: Option<bool>,
+    #[prost(int32, optional, tag = "5")]
+    pub(crate) ftrace_clock: Option<i32>,
+}
+
+/// An event that is only counted: a list of them takes no memory.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Counted {}
+
+/// A packet with nothing but its bundle, for the second pass.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct BundlePacket {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) ftrace_events: Option<FtraceEventBundle>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -130,14 +150,15 @@ pub(crate) enum Ftrace {
     FreeBatched(FreeBatched),
     #[prost(message, tag = "312")]
     PcpuDrain(Moved),
-    #[prost(message, tag = "327")]
-    Generic(Generic),
+    /// A [`Generic`], encoded: one of a few bytes may have millions of fields.
+    #[prost(bytes = "vec", tag = "327")]
+    Generic(Vec<u8>),
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Print {
-    #[prost(string, optional, tag = "2")]
-    pub(crate) buf: Option<String>,
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub(crate) buf: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -248,24 +269,24 @@ pub(crate) struct FreeBatched {
 /// An event for which Perfetto has no message, such as `contention_begin`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Generic {
-    #[prost(string, optional, tag = "1")]
-    pub(crate) event_name: Option<String>,
+    #[prost(bytes = "vec", optional, tag = "1")]
+    pub(crate) event_name: Option<Vec<u8>>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) field: Vec<GenericField>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct GenericField {
-    #[prost(string, optional, tag = "1")]
-    pub(crate) name: Option<String>,
+    #[prost(bytes = "vec", optional, tag = "1")]
+    pub(crate) name: Option<Vec<u8>>,
     #[prost(oneof = "GenericValue", tags = "3, 4, 5")]
     pub(crate) value: Option<GenericValue>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum GenericValue {
-    #[prost(string, tag = "3")]
-    Str(String),
+    #[prost(bytes = "vec", tag = "3")]
+    Str(Vec<u8>),
     #[prost(int64, tag = "4")]
     Int(i64),
     #[prost(uint64, tag = "5")]
@@ -296,8 +317,8 @@ pub(crate) struct ProcessTree {
 pub(crate) struct Thread {
     #[prost(int32, optional, tag = "1")]
     pub(crate) tid: Option<i32>,
-    #[prost(string, optional, tag = "2")]
-    pub(crate) name: Option<String>,
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub(crate) name: Option<Vec<u8>>,
     #[prost(int32, optional, tag = "3")]
     pub(crate) tgid: Option<i32>,
 }
@@ -310,14 +331,14 @@ pub(crate) struct SystemInfo {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Utsname {
-    #[prost(string, optional, tag = "1")]
-    pub(crate) sysname: Option<String>,
-    #[prost(string, optional, tag = "2")]
-    pub(crate) version: Option<String>,
-    #[prost(string, optional, tag = "3")]
-    pub(crate) release: Option<String>,
-    #[prost(string, optional, tag = "4")]
-    pub(crate) machine: Option<String>,
+    #[prost(bytes = "vec", optional, tag = "1")]
+    pub(crate) sysname: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub(crate) version: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    pub(crate) release: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "4")]
+    pub(crate) machine: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -348,16 +369,16 @@ pub(crate) struct TrackEvent {
     pub(crate) r#type: Option<i32>,
     #[prost(uint64, optional, tag = "11")]
     pub(crate) track_uuid: Option<u64>,
-    #[prost(string, optional, tag = "23")]
-    pub(crate) name: Option<String>,
+    #[prost(bytes = "vec", optional, tag = "23")]
+    pub(crate) name: Option<Vec<u8>>,
     #[prost(int64, optional, tag = "30")]
     pub(crate) counter_value: Option<i64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DebugAnnotation {
-    #[prost(string, optional, tag = "6")]
-    pub(crate) string_value: Option<String>,
-    #[prost(string, optional, tag = "10")]
-    pub(crate) name: Option<String>,
+    #[prost(bytes = "vec", optional, tag = "6")]
+    pub(crate) string_value: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "10")]
+    pub(crate) name: Option<Vec<u8>>,
 }

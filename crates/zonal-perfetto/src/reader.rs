@@ -3,8 +3,8 @@
 //! CPU are in order, and those of two CPUs overlap.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use std::fs::File;
+use std::collections::BinaryHeap;
+use std::fs::{self, File};
 use std::io::BufWriter;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -12,21 +12,20 @@ use std::vec;
 
 use prost::Message;
 use zonal_trace::{
-    CPUS_MAX, Event, EventKind, MachineDescription, MachineFiles, Part, Parts, TraceWriter,
-    WriterOptions,
+    Event, EventKind, MachineDescription, MachineFiles, Part, Parts, TraceWriter, WriterOptions,
 };
 
 use crate::error::Error;
-use crate::kinds::{to_ftrace, to_kind};
-use crate::packets::{Packets, Place};
-use crate::proto::{CLEARED, FtraceEvent, PacketHead, SystemInfo, TracePacket, TrackEvent};
-use crate::{BYTES_KEY, FILE_KEY, VMSTAT_UPDATE};
+use crate::found::{Bundle, Found};
+use crate::kinds::{Lists, to_ftrace, to_kind};
+use crate::packets::Packets;
+use crate::proto::{BundlePacket, FtraceEvent};
 
 /// Packets and events between two calls of a progress callback.
 const TICK: u64 = 1 << 14;
-/// Files that are made out of a trace where it has none of ours.
-const META: &str = "meta.json";
-const COMMS: &str = "comms";
+/// Most that an event may be earlier than the one before it on its CPU. A ring has some microseconds
+/// where an interrupt came between; more is a packet that is twice in the file or at another place.
+const LATE_MAX_NS: u64 = 10_000_000;
 
 /// A trace that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,33 +36,37 @@ pub struct Read {
     pub left_out: u64,
     /// Events that were a little earlier than the one before them on their CPU, and got its time.
     pub late: u64,
+    /// The clock of the times, where it is not the one since boot.
+    pub clock: Option<&'static str>,
 }
 
-/// Where a bundle is.
-struct Bundle {
-    place: Place,
-    /// The number of the statistics worker's symbol in its sequence, at that packet.
-    vmstat: Option<u64>,
-}
-
-/// What the first pass finds.
-#[derive(Default)]
-struct Found {
-    bundles: BTreeMap<u32, Vec<Bundle>>,
-    /// By sequence.
-    symbols: HashMap<u32, u64>,
-    files: MachineFiles,
-    system: Option<SystemInfo>,
-    comms: BTreeMap<i32, String>,
+impl Read {
+    /// What somebody who converts the trace should know of it, a sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(clock) = self.clock {
+            notes.push(format!("times are of the clock {clock}, not of the time since boot"));
+        }
+        if self.late > 0 {
+            notes.push(format!(
+                "{} events were earlier than the one before them on their CPU: they got its time",
+                self.late
+            ));
+        }
+        if self.left_out > 0 {
+            notes.push(format!("{} events tell nothing about pages: left out", self.left_out));
+        }
+        notes
+    }
 }
 
 /// Writes the page events of a Perfetto trace as a `.zonal` file at `output`, with the machine's
 /// files if the trace was made here. `progress` gets the number of events so far, and stops the
-/// work by `Break`.
+/// work by `Break`. An error leaves no file.
 ///
 /// # Errors
-/// A damaged file, an event that cannot be, no event of pages, or an output that cannot be written;
-/// or [`Error::Stopped`].
+/// A damaged file, an event that cannot be or is much too late, clocks that cannot be compared, no
+/// event of pages, or an output that cannot be written; or [`Error::Stopped`].
 pub fn read_trace(
     path: &Path,
     output: &Path,
@@ -72,19 +75,37 @@ pub fn read_trace(
 ) -> Result<Read, Error> {
     let mut packets = Packets::open(path)?;
     let found = first_pass(path, &mut packets, progress)?;
-    if found.bundles.is_empty() {
+    if found.cpus.is_empty() {
         return Err(Error::NoPages(path.to_owned()));
     }
     let files = found.machine_files();
+    let file = File::create_new(output).map_err(Error::io(output))?;
+    let read = second_pass(path, packets, found, &files, (file, output, level), progress);
+    if read.is_err() {
+        // What could not become the recording is of no use.
+        let _ = fs::remove_file(output);
+    }
+    read
+}
+
+fn second_pass(
+    path: &Path,
+    packets: Packets<'_>,
+    found: Found,
+    files: &MachineFiles,
+    (file, output, level): (File, &Path, i32),
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Read, Error> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let parts = files.iter().map(|(name, content)| Part::new(name, content.to_vec()));
     let parts = Parts::new(path.to_string_lossy(), parts.collect());
     let machine = MachineDescription::read(&parts, &name)?;
-    let file = File::create_new(output).map_err(Error::io(output))?;
+    let lists = Lists::of(machine.kernel_release.as_deref());
+    let clock = found.clock_name();
     let options = WriterOptions { level, ..WriterOptions::default() };
-    let writer = TraceWriter::new(BufWriter::new(file), &machine, &files, options);
+    let writer = TraceWriter::new(BufWriter::new(file), &machine, files, options);
     let mut writer = writer.map_err(Error::io(output))?;
-    let mut merge = Merge::new(path, packets, found.bundles)?;
+    let mut merge = Merge::new(path, packets, found, lists)?;
     let (mut events, mut pages) = (0, false);
     while let Some(event) = merge.next()? {
         pages |= matches!(event.kind, EventKind::Alloc { .. } | EventKind::Free { .. });
@@ -94,11 +115,12 @@ pub fn read_trace(
             return Err(Error::Stopped);
         }
     }
-    writer.finish().map_err(Error::io(output))?;
+    let finished = writer.finish().and_then(|output| output.into_inner().map_err(Into::into));
+    finished.map_err(Error::io(output))?;
     if !pages {
         return Err(Error::NoPages(path.to_owned()));
     }
-    Ok(Read { events, left_out: merge.left_out, late: merge.late })
+    Ok(Read { events, left_out: merge.left_out, late: merge.late, clock })
 }
 
 fn first_pass(
@@ -107,96 +129,23 @@ fn first_pass(
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Found, Error> {
     let (mut found, mut buffer, mut seen) = (Found::default(), Vec::new(), 0_u64);
-    while let Some(place) = packets.next(&mut buffer)? {
+    let mut tick = || {
         seen += 1;
-        if seen.is_multiple_of(TICK) && progress(0).is_break() {
-            return Err(Error::Stopped);
+        match seen.is_multiple_of(TICK) && progress(0).is_break() {
+            true => Err(Error::Stopped),
+            false => Ok(()),
         }
+    };
+    while let Some(place) = packets.next(&mut buffer)? {
+        tick()?;
         if let Some(packed) = found.see(path, place, &buffer)? {
             packets.inflate(&packed, place.at, &mut |inner, bytes| {
+                tick()?;
                 found.see(path, inner, bytes).map(drop)
             })?;
         }
     }
     Ok(found)
-}
-
-impl Found {
-    /// Takes note of a packet. Returns packets that are compressed in it.
-    fn see(&mut self, path: &Path, place: Place, bytes: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let packet = PacketHead::decode(bytes).map_err(|error| {
-            Error::packet(path, place.at, format!("no packet of a Perfetto trace: {error}"))
-        })?;
-        let sequence = packet.trusted_packet_sequence_id.unwrap_or(0);
-        let flags = packet.sequence_flags.unwrap_or(0);
-        if flags & CLEARED != 0 || packet.incremental_state_cleared == Some(true) {
-            self.symbols.remove(&sequence);
-        }
-        for symbol in packet.interned_data.into_iter().flat_map(|data| data.kernel_symbols) {
-            if symbol.str.as_deref() == Some(VMSTAT_UPDATE) {
-                self.symbols.insert(sequence, symbol.iid.unwrap_or(0));
-            }
-        }
-        if let Some(bundle) = packet.ftrace_events {
-            let cpu = bundle.cpu.unwrap_or(0);
-            if cpu >= CPUS_MAX {
-                let what = format!("cpu: {cpu}; expected below {CPUS_MAX}");
-                return Err(Error::packet(path, place.at, what));
-            }
-            let vmstat = self.symbols.get(&sequence).copied();
-            self.bundles.entry(cpu).or_default().push(Bundle { place, vmstat });
-        }
-        for thread in packet.process_tree.into_iter().flat_map(|tree| tree.threads) {
-            if let (Some(tid), Some(name)) = (thread.tid, thread.name) {
-                self.comms.insert(tid, name.replace('\n', " "));
-            }
-        }
-        self.system = packet.system_info.or(self.system.take());
-        packet.track_event.into_iter().for_each(|event| self.machine_file(event));
-        Ok(packet.compressed_packets)
-    }
-
-    /// A file of the machine, if the event holds one. Names of other kinds are passed over: names
-    /// become files when a trace is unpacked.
-    fn machine_file(&mut self, event: TrackEvent) {
-        let plain = |name: &&str| {
-            !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', '\0'])
-        };
-        for annotation in event.debug_annotations {
-            let (Some(key), Some(text)) = (annotation.name, annotation.string_value) else {
-                continue;
-            };
-            if let Some(name) = key.strip_prefix(FILE_KEY).filter(plain) {
-                self.files.set(name, text.into_bytes());
-            } else if let Some(name) = key.strip_prefix(BYTES_KEY).filter(plain)
-                && let Ok(bytes) = text.chars().map(u8::try_from).collect()
-            {
-                self.files.set(name, bytes);
-            }
-        }
-    }
-
-    /// The files of the machine: ours, or what other traces tell.
-    fn machine_files(&self) -> MachineFiles {
-        let mut files = self.files.clone();
-        if files.get(COMMS).is_none() && !self.comms.is_empty() {
-            let lines = self.comms.iter().map(|(tid, name)| format!("{tid} {name}\n"));
-            files.set(COMMS, lines.collect::<String>().into_bytes());
-        }
-        if files.get(META).is_none() {
-            let uname = self.system.as_ref().and_then(|system| system.utsname.as_ref());
-            let part = |part: &Option<String>| part.clone().unwrap_or_else(|| "-".to_owned());
-            let uname = uname.map(|name| {
-                let words = [&name.sysname, &None, &name.release, &name.version, &name.machine];
-                words.map(part).join(" ").replace(['"', '\\', '\n'], " ")
-            });
-            let uname = uname.map_or_else(String::new, |uname| format!(", \"uname\": \"{uname}\""));
-            let cpus = self.bundles.keys().next_back().map_or(1, |cpu| cpu + 1);
-            let meta = format!("{{\"clock\": \"boot\", \"cpus\": {cpus}{uname}}}\n");
-            files.set(META, meta.into_bytes());
-        }
-        files
-    }
 }
 
 /// Events of all CPUs in the order of time.
@@ -207,6 +156,7 @@ struct Merge<'a> {
     /// The time and the place in `cpus` of each CPU's next event.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     buffer: Vec<u8>,
+    lists: Lists,
     left_out: u64,
     late: u64,
 }
@@ -215,6 +165,8 @@ struct Merge<'a> {
 struct Cpu {
     cpu: u32,
     bundles: vec::IntoIter<Bundle>,
+    /// Whether events are missing behind the last bundle.
+    is_lost_behind: bool,
     /// What is left of the bundle that is read, and where that is.
     events: vec::IntoIter<FtraceEvent>,
     vmstat: Option<u64>,
@@ -228,11 +180,13 @@ impl<'a> Merge<'a> {
     fn new(
         path: &'a Path,
         packets: Packets<'a>,
-        bundles: BTreeMap<u32, Vec<Bundle>>,
+        found: Found,
+        lists: Lists,
     ) -> Result<Merge<'a>, Error> {
-        let cpus = bundles.into_iter().map(|(cpu, bundles)| Cpu {
+        let cpus = found.cpus.into_iter().map(|(cpu, found)| Cpu {
             cpu,
-            bundles: bundles.into_iter(),
+            bundles: found.bundles.into_iter(),
+            is_lost_behind: found.is_lost,
             events: Vec::new().into_iter(),
             vmstat: None,
             at: 0,
@@ -242,7 +196,7 @@ impl<'a> Merge<'a> {
         let (next, buffer) = (BinaryHeap::new(), Vec::new());
         let cpus: Vec<Cpu> = cpus.collect();
         let count = cpus.len();
-        let mut merge = Merge { path, packets, cpus, next, buffer, left_out: 0, late: 0 };
+        let mut merge = Merge { path, packets, cpus, next, buffer, lists, left_out: 0, late: 0 };
         for index in 0..count {
             merge.advance(index)?;
         }
@@ -264,6 +218,11 @@ impl<'a> Merge<'a> {
             let Some(event) = cpu.events.next() else {
                 match cpu.bundles.next() {
                     Some(bundle) => self.open(index, &bundle)?,
+                    None if std::mem::take(&mut cpu.is_lost_behind) && cpu.latest_ns > 0 => {
+                        cpu.next = Some((0, EventKind::Lost { events: 1 }));
+                        self.next.push(Reverse((cpu.latest_ns, index)));
+                        return Ok(());
+                    }
                     None => return Ok(()),
                 }
                 continue;
@@ -271,14 +230,24 @@ impl<'a> Merge<'a> {
             let wrong = |what| Error::packet(self.path, cpu.at, what);
             let time_ns = event.timestamp.unwrap_or(0);
             let kind = match event.event {
-                Some(kind) => to_kind(kind, cpu.vmstat).map_err(wrong)?,
+                Some(kind) => to_kind(kind, cpu.vmstat, self.lists).map_err(wrong)?,
                 None => None,
             };
             let Some(kind) = kind else {
                 self.left_out += 1;
                 continue;
             };
-            self.late += u64::from(time_ns < cpu.latest_ns);
+            let late_ns = cpu.latest_ns.saturating_sub(time_ns);
+            if late_ns > LATE_MAX_NS {
+                return Err(wrong(format!(
+                    "an event of CPU {} at {time_ns} ns, {} ms before the one in front of it; \
+                     expected the packets of a CPU in order, each once: has the trace been joined \
+                     of several?",
+                    cpu.cpu,
+                    late_ns / 1_000_000
+                )));
+            }
+            self.late += u64::from(late_ns > 0);
             cpu.latest_ns = cpu.latest_ns.max(time_ns);
             cpu.next = Some((event.pid.unwrap_or(0) as i32, kind));
             self.next.push(Reverse((cpu.latest_ns, index)));
@@ -289,15 +258,14 @@ impl<'a> Merge<'a> {
     fn open(&mut self, index: usize, bundle: &Bundle) -> Result<(), Error> {
         self.packets.read(bundle.place, &mut self.buffer)?;
         let at = bundle.place.at;
-        let packet = TracePacket::decode(&*self.buffer).map_err(|error| {
+        let packet = BundlePacket::decode(&*self.buffer).map_err(|error| {
             Error::packet(self.path, at, format!("no bundle of ftrace events: {error}"))
         })?;
-        let bundle_of = packet.ftrace_events.unwrap_or_default();
-        let mut events = bundle_of.event;
+        let mut events = packet.ftrace_events.unwrap_or_default().event;
         let cpu = &mut self.cpus[index];
         // A count is in no bundle of Perfetto's: it was one event at least. Ours tell it.
         let is_told = events.first().is_some_and(FtraceEvent::is_lost);
-        if bundle_of.lost_events == Some(true) && !is_told {
+        if bundle.is_lost && !is_told {
             let timestamp = events.first().and_then(|event| event.timestamp);
             let lost = to_ftrace(&EventKind::Lost { events: 1 });
             let time = Some(timestamp.unwrap_or(cpu.latest_ns));

@@ -50,7 +50,10 @@ pub fn write_trace(
     // Without samples in between, those of the start and the end.
     let ends = [&machine.start, &machine.end].into_iter().flatten();
     let ends = ends.filter(|_| polls.is_empty());
-    polls.iter().chain(ends).for_each(|sample| counters.sample(sample));
+    for sample in polls.iter().chain(ends) {
+        counters.sample(sample);
+        writer.tracks(&mut counters)?;
+    }
     let (mut held, mut count, mut latest) = (Held::default(), 0_u64, start_ns);
     for event in first.map(Ok).into_iter().chain(events) {
         let event = event?;
@@ -139,7 +142,7 @@ impl<W: Write> Writer<W> {
             let event = TrackEvent {
                 r#type: Some(INSTANT),
                 track_uuid: Some(MACHINE_TRACK),
-                name: Some(name.to_owned()),
+                name: Some(name.as_bytes().to_vec()),
                 debug_annotations: vec![annotation(name, content)],
                 ..TrackEvent::default()
             };
@@ -184,15 +187,17 @@ fn annotation(name: &str, content: &[u8]) -> DebugAnnotation {
         Ok(text) => (FILE_KEY, text.to_owned()),
         Err(_) => (BYTES_KEY, content.iter().copied().map(char::from).collect()),
     };
-    DebugAnnotation { name: Some(format!("{key}{name}")), string_value: Some(text) }
+    let name = Some(format!("{key}{name}").into_bytes());
+    DebugAnnotation { name, string_value: Some(text.into_bytes()) }
 }
 
 /// `uname -a` in its parts: `sysname nodename release version… machine`.
 fn system_info(uname: &str) -> SystemInfo {
     let words: Vec<&str> = uname.split_whitespace().collect();
-    let word = |at: usize| words.get(at).map(|word| (*word).to_owned());
-    let version = words.get(3..words.len().saturating_sub(1)).map(|words| words.join(" "));
-    let machine = words.last().map(|word| (*word).to_owned());
+    let word = |at: usize| words.get(at).map(|word| word.as_bytes().to_vec());
+    let version =
+        words.get(3..words.len().saturating_sub(1)).map(|words| words.join(" ").into_bytes());
+    let machine = words.last().map(|word| word.as_bytes().to_vec());
     SystemInfo { utsname: Some(Utsname { sysname: word(0), version, release: word(2), machine }) }
 }
 
@@ -202,7 +207,7 @@ fn process_tree(comms: &[u8]) -> ProcessTree {
     let thread = |line: &str| {
         let (tid, name) = line.trim_start().split_once(' ')?;
         let tid = Some(tid.parse().ok()?);
-        Some(Thread { tid, name: Some(name.to_owned()), tgid: tid })
+        Some(Thread { tid, name: Some(name.as_bytes().to_vec()), tgid: tid })
     };
     ProcessTree { threads: text.lines().filter_map(thread).collect() }
 }

@@ -174,6 +174,56 @@ fn damaged_files_are_refused_with_their_place() {
     assert!(told(&event).contains("order: 11; expected a number below 11"), "{}", told(&event));
 }
 
+/// A packet of these fields.
+fn packet(fields: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x0a];
+    prost::encoding::encode_varint(fields.len() as u64, &mut packet);
+    packet.extend(fields);
+    packet
+}
+
+/// A bundle of CPU 0 with a free at this time, and with these fields before it.
+fn free_at(time: u8, fields: &[u8]) -> Vec<u8> {
+    let mut bundle = fields.to_vec();
+    bundle.extend([0x12, 9, 8, time, 0xb2, 0x13, 4, 8, 0, 0x18, 1]);
+    packet(&[&[0x0a, bundle.len() as u8], &bundle[..]].concat())
+}
+
+#[test]
+fn a_name_that_is_cut_in_a_character_is_no_damage() {
+    // process_tree { threads { tid: 7, name } }
+    let names = packet(&[0x12, 11, 0x12, 9, 8, 7, 0x12, 5, b'a', b'b', b'c', 0xe4, 0xb8]);
+    let (events, _) = back(&[names, free_at(1, &[])].concat()).unwrap();
+    assert_eq!(events.len(), 1);
+}
+
+#[test]
+fn a_loss_without_an_event_is_told_where_the_next_one_is() {
+    let (only_lost, free) = (packet(&[0x0a, 2, 0x18, 1]), free_at(9, &[]));
+    let times = |bytes: &[Vec<u8>]| -> Vec<u64> {
+        back(&bytes.concat()).unwrap().0.iter().map(|event| event.time_ns).collect()
+    };
+    assert_eq!(times(&[only_lost.clone(), free.clone()]), [9]);
+    assert_eq!(times(&[free.clone(), only_lost.clone(), free.clone()]), [9, 9, 9]);
+    assert_eq!(times(&[free, only_lost]), [9, 9]);
+}
+
+#[test]
+fn clocks_that_differ_from_cpu_to_cpu_are_refused() {
+    let told = back(&free_at(1, &[0x28, 3])).map(drop).unwrap_err().to_string();
+    assert!(told.contains("clock local"), "{told}");
+    assert!(back(&free_at(1, &[0x28, 2])).is_ok());
+    let mixed = [free_at(1, &[]), free_at(2, &[0x28, 2])].concat();
+    assert!(back(&mixed).map(drop).unwrap_err().to_string().contains("expected one clock"));
+}
+
+#[test]
+fn packets_that_are_twice_in_a_file_are_refused() {
+    let bytes = perfetto(&short());
+    let told = back(&[&bytes[..], &bytes].concat()).map(drop).unwrap_err().to_string();
+    assert!(told.contains("each once"), "{told}");
+}
+
 #[test]
 fn mutated_files_neither_panic_nor_hang() {
     let bytes = perfetto(&short());

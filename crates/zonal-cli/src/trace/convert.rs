@@ -93,15 +93,11 @@ fn import(input: &InputArgs, output: &OutputArgs, form: Foreign) -> anyhow::Resu
         bar.set_position(events);
         ControlFlow::Continue(())
     };
-    let note = match form {
-        Foreign::Parquet => read_events(&input.trace, &between, 1, told).map(|_| None)?,
-        Foreign::Perfetto => {
-            let read = read_trace(&input.trace, &between, 1, told)?;
-            let others = read.left_out > 0;
-            others.then(|| format!("{} events tell nothing about pages: left out", read.left_out))
-        }
+    let notes = match form {
+        Foreign::Parquet => read_events(&input.trace, &between, 1, told).map(|_| Vec::new())?,
+        Foreign::Perfetto => read_trace(&input.trace, &between, 1, told)?.notes(),
     };
     bar.finish_and_clear();
-    note.iter().for_each(|note| output::note(note));
+    notes.iter().for_each(|note| output::note(note));
     make(&InputArgs { trace: between, machine: input.machine.clone() }, output, convert)
 }
