@@ -95,11 +95,11 @@ impl Found {
                 .map_err(|what| Error::packet(path, place.at, what))?;
         }
         for thread in packet.process_tree.into_iter().flat_map(|tree| tree.threads) {
-            if let (Some(tid), Some(name)) = (thread.tid, thread.name) {
-                if (0..TIDS).contains(&tid) {
-                    let name = name.get(..NAME_BYTES).unwrap_or(&name);
-                    self.comms.insert(tid, String::from_utf8_lossy(name).replace('\n', " "));
-                }
+            if let (Some(tid), Some(name)) = (thread.tid, thread.name)
+                && (0..TIDS).contains(&tid)
+            {
+                let name = name.get(..NAME_BYTES).unwrap_or(&name);
+                self.comms.insert(tid, String::from_utf8_lossy(name).replace('\n', " "));
             }
         }
         self.system = packet.system_info.or(self.system.take());
