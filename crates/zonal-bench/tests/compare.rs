@@ -95,7 +95,8 @@ fn rows_beyond_the_spread_of_both_runs_have_changed_and_others_are_named() {
             ("8+8 order 0, 1 threads, untouched, zonal", 0.5),
             ("pair order 0, 1 threads, untouched, mmap", 1.3),
         ];
-        // Three rounds lie apart by chance. 12 against 10 is within the rounds of both, which spread by a tenth.
+        // Three rounds lie apart by chance. 12 against 10 is within the rounds of both, which
+        // spread by a tenth.
         assert_eq!(changed, expected);
         assert_eq!(comparison.unchanged, 2);
         let few = [

@@ -161,7 +161,8 @@ impl Found {
         let name = CLOCKS[clock];
         if clock == LOCAL {
             return Err(format!(
-                "times of the clock {name}, which differs from CPU to CPU; expected the one since boot"
+                "times of the clock {name}, which differs from CPU to CPU; \
+                 expected the one since boot"
             ));
         }
         if before != clock {

@@ -229,33 +229,36 @@ pub(crate) fn to_kind(
             let text = event.buf.unwrap_or_default();
             EventKind::Marker(String::from_utf8_lossy(&text).into_owned().into())
         }
-        Ftrace::KswapdWake(event) => EventKind::Notice(Notice::KswapdWake {
-            node: node(event.nid)?,
-            order: order(event.order)?,
-        }),
-        Ftrace::KswapdSleep(event) => {
-            EventKind::Notice(Notice::KswapdSleep { node: node(event.nid)? })
-        }
-        Ftrace::ReclaimBegin(event) => EventKind::Notice(Notice::ReclaimBegin {
-            order: order(event.order)?,
-            gfp: gfp::normalise(event.gfp_flags.unwrap_or(0).into()).unwrap_or(0),
-        }),
-        Ftrace::ReclaimEnd(event) => {
-            EventKind::Notice(Notice::ReclaimEnd { pages: event.nr_reclaimed.unwrap_or(0) })
-        }
-        Ftrace::CompactionBegin(event) => EventKind::Notice(Notice::CompactionBegin {
-            zone_start: frame(event.zone_start)?,
-            sync: event.sync.unwrap_or(0) != 0,
-        }),
-        Ftrace::CompactionEnd(event) => EventKind::Notice(Notice::CompactionEnd {
-            zone_start: frame(event.zone_start)?,
-            sync: event.sync.unwrap_or(0) != 0,
-            status: below("status", event.status, 256)? as u8,
-        }),
         Ftrace::Generic(event) => {
             let event = Generic::decode(&*event);
             return of_generic(&event.map_err(|error| format!("generic: {error}"))?);
         }
+        event => return Ok(to_notice(event)?.map(EventKind::Notice)),
+    }))
+}
+
+/// What events of reclaim and compaction say; `None` for others.
+fn to_notice(event: Ftrace) -> Result<Option<Notice>, String> {
+    Ok(Some(match event {
+        Ftrace::KswapdWake(event) => {
+            Notice::KswapdWake { node: node(event.nid)?, order: order(event.order)? }
+        }
+        Ftrace::KswapdSleep(event) => Notice::KswapdSleep { node: node(event.nid)? },
+        Ftrace::ReclaimBegin(event) => Notice::ReclaimBegin {
+            order: order(event.order)?,
+            gfp: gfp::normalise(event.gfp_flags.unwrap_or(0).into()).unwrap_or(0),
+        },
+        Ftrace::ReclaimEnd(event) => Notice::ReclaimEnd { pages: event.nr_reclaimed.unwrap_or(0) },
+        Ftrace::CompactionBegin(event) => Notice::CompactionBegin {
+            zone_start: frame(event.zone_start)?,
+            sync: event.sync.unwrap_or(0) != 0,
+        },
+        Ftrace::CompactionEnd(event) => Notice::CompactionEnd {
+            zone_start: frame(event.zone_start)?,
+            sync: event.sync.unwrap_or(0) != 0,
+            status: below("status", event.status, 256)? as u8,
+        },
+        _ => return Ok(None),
     }))
 }
 

@@ -11,8 +11,8 @@
 //! one of ours. It says nothing about zones and lists: give the files of the machine beside it.
 //!
 //! Reading holds the place of each bundle of events, a bundle for each CPU (a million events at
-//! most), the names of threads and the files of the machine; what was compressed goes to a temporary
-//! file. Writing holds 32,768 events and the samples of the recording.
+//! most), the names of threads and the files of the machine; what was compressed goes to a
+//! temporary file. Writing holds 32,768 events and the samples of the recording.
 //!
 //! | module | holds |
 //! |--|--|

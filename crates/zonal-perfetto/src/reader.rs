@@ -23,8 +23,9 @@ use crate::proto::{BundlePacket, FtraceEvent};
 
 /// Packets and events between two calls of a progress callback.
 const TICK: u64 = 1 << 14;
-/// Most that an event may be earlier than the one before it on its CPU. A ring has some microseconds
-/// where an interrupt came between; more is a packet that is twice in the file or at another place.
+/// Most that an event may be earlier than the one before it on its CPU. A ring has some
+/// microseconds where an interrupt came between; more is a packet that is twice in the file or at
+/// another place.
 const LATE_MAX_NS: u64 = 10_000_000;
 
 /// A trace that was read.

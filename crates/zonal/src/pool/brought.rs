@@ -140,7 +140,8 @@ pub enum MemoryFault {
     /// A part of it is mapped, but an access would be SIGBUS: the file is shorter than the mapping,
     /// or no huge page is left. Only where the kernel tells (Linux 5.14).
     NotBacked,
-    /// Another pool that is still there was made of it by [`Builder::memory`](super::Builder::memory).
+    /// Another pool that is still there was made of it by
+    /// [`Builder::memory`](super::Builder::memory).
     /// Blocks of a pool that mapped its memory itself are not looked for.
     InUse,
     /// The zones that were given after it are not as long as all ranges together.

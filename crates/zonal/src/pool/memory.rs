@@ -55,7 +55,8 @@ impl Builder {
     ///
     /// So a hook is also called where [`build`](Self::build) fails, and by a forked child that lets
     /// go of its copy. It is never called, nor dropped, where another pool still has a part of the
-    /// memory that this builder was given ([`MemoryFault::InUse`]): that pool's own hook comes. It runs on the thread that dropped the last of them, and must not panic.
+    /// memory that this builder was given ([`MemoryFault::InUse`]): that pool's own hook comes. It
+    /// runs on the thread that dropped the last of them, and must not panic.
     pub fn on_release(mut self, hook: impl FnOnce() + Send + Sync + 'static) -> Builder {
         self.brought.get_or_insert_default().on_release(Box::new(hook));
         self
