@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use zonal_bench::{
-    Bench, Cpus, Crew, Earlier, Machine, Options, Report, edge, prefault, ranges, run, subjects,
-    table,
+    Bench, Cpus, Crew, Earlier, Machine, Options, Report, edge, owned, prefault, ranges, run,
+    subjects, table,
 };
 
 /// Measures page allocation, every allocator in the same loops of the same run.
@@ -108,6 +108,7 @@ fn measure(arguments: Arguments) -> anyhow::Result<Report> {
     edge::measure(&options, &crew, &mut report);
     ranges::measure(&options, &crew, &mut report);
     prefault::measure(&options, &crew, &mut report);
+    owned::measure(&options, &crew, &mut report);
     if let Some(path) = &arguments.csv {
         report.write_csv(path)?;
     }

@@ -327,9 +327,15 @@ unsafe fn with_memory(builder: Builder, options: &zonal_options) -> Result<Build
             continue;
         };
         let node = node_position(range.node);
-        let bytes = bytes(range.bytes, "bytes of memory")?;
-        ranges.push(MemoryRange { node: *node.as_ref().unwrap_or(&0), start, bytes });
-        let rest = || zero(range.reserved, &format!("memory {index}")).and(node.map(drop));
+        let bytes = bytes(range.bytes, "bytes of memory");
+        // The builder is told of all ranges, wrong or not: what another pool has is not released.
+        ranges.push(MemoryRange {
+            node: *node.as_ref().unwrap_or(&0),
+            start,
+            bytes: *bytes.as_ref().unwrap_or(&usize::MAX),
+        });
+        let reserved = zero(range.reserved, &format!("memory {index}"));
+        let rest = || reserved.and(node.map(drop)).and(bytes.map(drop));
         wrong = wrong.and_then(|()| rest());
     }
     // SAFETY: (1) to (4) C-6.

@@ -23,6 +23,8 @@ const HELD_BYTES_MAX: u64 = 1 << 30;
 const BUNDLES_MAX: u64 = 1 << 24;
 /// Most bytes of all files of a machine.
 const FILES_BYTES_MAX: usize = 256 << 20;
+/// Files of the machine that are taken at most.
+const FILES_MAX: usize = 4096;
 /// Linux numbers threads below this, and gives a thread a name of 15 bytes.
 const TIDS: i32 = 1 << 22;
 const NAME_BYTES: usize = 15;
@@ -64,6 +66,7 @@ pub(crate) struct Found {
     symbols: HashMap<u32, u64>,
     files: MachineFiles,
     files_bytes: usize,
+    nr_files: usize,
     system: Option<SystemInfo>,
     comms: BTreeMap<i32, String>,
 }
@@ -202,9 +205,12 @@ impl Found {
                 continue;
             }
             self.files_bytes += bytes;
-            if self.files_bytes > FILES_BYTES_MAX {
+            self.nr_files += 1;
+            if self.files_bytes > FILES_BYTES_MAX || self.nr_files > FILES_MAX {
                 let most = FILES_BYTES_MAX >> 20;
-                return Err(format!("{key}: more than {most} MiB of files of the machine"));
+                return Err(format!(
+                    "{key}: more than {FILES_MAX} files of the machine, or {most} MiB of them"
+                ));
             }
         }
         Ok(())

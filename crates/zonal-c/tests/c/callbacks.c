@@ -222,11 +222,14 @@ static void memory_of_another_pool_is_not_released(void) {
     options.zones_len = 0;
     options.memory_len = 2;
     CHECK(zonal_pool_create(&options) == NULL && brought.released == 0); /* the second is null */
+    options.memory_len = 1;
+    ranges[0].bytes = UINT64_MAX;
+    CHECK(zonal_pool_create(&options) == NULL && brought.released == 0);
+    ranges[0].bytes = 8 * MIB;
     page = zonal_alloc(pool, 0, ZONAL_GFP_KERNEL);
     CHECK(page != NULL);
     page[0] = 1;
     CHECK(zonal_free(pool, page, 0) == ZONAL_OK && zonal_pool_destroy(pool) == ZONAL_OK);
-    options.memory_len = 1;
     pool = zonal_pool_create(&options);
     CHECK(pool != NULL && zonal_pool_destroy(pool) == ZONAL_OK && brought.released == 1);
 }

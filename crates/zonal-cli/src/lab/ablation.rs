@@ -57,13 +57,20 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
             known.join(", ")
         );
     }
+    let takes = |name: &str| args.mechanism.is_empty() || args.mechanism.iter().any(|m| m == name);
+    let has_one =
+        |experiment: &Experiment| mechanisms(experiment).iter().any(|(_, name, _)| takes(name));
+    ensure!(
+        chosen.iter().any(has_one),
+        "nothing to switch off: no machine of these experiments has the mechanism {}",
+        args.mechanism.join(", ")
+    );
     let command = command(args);
     output::note(&command);
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
-    let takes = |name: &str| args.mechanism.is_empty() || args.mechanism.iter().any(|m| m == name);
     let mut ablations = Vec::new();
     for experiment in chosen {
-        if !mechanisms(&experiment).iter().any(|(_, name, _)| takes(name)) {
+        if !has_one(&experiment) {
             let name = experiment.name;
             output::note(&format!("{name}: none of the mechanisms is part of its machine"));
             continue;

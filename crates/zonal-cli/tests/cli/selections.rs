@@ -55,6 +55,19 @@ fn the_message_says_which_cpus_and_threads_there_are() {
 }
 
 #[test]
+fn an_ablation_needs_a_mechanism_that_a_chosen_machine_has() {
+    let place = Place::new();
+    let page = place.file("a.html");
+    let args = ["lab", "ablation", "--experiment", "pcp-unix", "--mechanism", "seeks"];
+    let message = refusal(&[&args[..], &["--html", text(&page)]].concat());
+    assert!(
+        message.contains("no machine of these experiments has the mechanism seeks"),
+        "{message}"
+    );
+    assert!(!page.exists());
+}
+
+#[test]
 fn a_recording_needs_a_process_or_a_program_that_is_there() {
     let place = Place::new();
     let output = place.file("a.zonal");

@@ -18,7 +18,8 @@ pub(super) const KIND: Kind = Kind {
             about: "blocks that a CPU holds at most",
             default: 1024,
             min: 1,
-            max: 1 << 20,
+            // 1 GiB on the largest machine.
+            max: 1 << 14,
             from: Provenance::estimated("as the bench's loop has it"),
         },
         Param {
@@ -26,7 +27,7 @@ pub(super) const KIND: Kind = Kind {
             about: "slots that every second step falls on: blocks that live short",
             default: 64,
             min: 1,
-            max: 1 << 20,
+            max: 1 << 14,
             from: Provenance::estimated("as the bench's loop has it"),
         },
         LINES,

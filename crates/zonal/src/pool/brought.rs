@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::atomic::{Ordering::Acquire, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
@@ -76,7 +77,8 @@ struct Claimed {
     _release: Arc<Release>,
 }
 
-/// Calls the hooks when nobody has the memory any more; never while another pool has it.
+/// Calls the hooks when nobody has the memory any more; never while another pool has it, as far as
+/// the list can be looked at.
 #[derive(Default)]
 struct Release(Mutex<Told>);
 
@@ -100,10 +102,11 @@ impl Drop for Release {
         let told = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         let Told { hooks, memory } = std::mem::take(told);
         // What was made of it is off the list by now: what is there is another pool's.
-        let is_used = !hooks.is_empty()
-            && in_use().is_some_and(|list| memory.iter().any(|range| is_taken(&list, range)));
+        let is_used =
+            || in_use().is_some_and(|list| memory.iter().any(|range| is_taken(&list, range)));
         for hook in hooks {
-            match is_used {
+            // Asked for each: a hook may make a pool of the memory.
+            match is_used() {
                 // Not dropped either: what it owns may be what unmaps the memory.
                 true => std::mem::forget(hook),
                 false => hook(),
@@ -200,6 +203,9 @@ impl Brought {
         let pool = Arc::new(());
         if let Some(mut list) = in_use() {
             list.retain(|entry| entry.pool.strong_count() > 0);
+            // Acquire: pairs with the Release of the last drop of a pool's `Arc`, so that all that
+            // the pool did to the memory is done.
+            fence(Acquire);
             let is_taken = |range: &MemoryRange| is_taken(&list, &range.addresses());
             if let Some(taken) = self.ranges.iter().position(is_taken) {
                 return Some(Err(taken));

@@ -522,7 +522,8 @@ impl fmt::Display for RangeError {
                 f,
                 "cannot allocate {} pages in a row: {:#x} is {past} bytes past the start of a page",
                 self.error.pages,
-                self.error.start.map_or(0, at) + past
+                // The number of a page that is none keeps the bytes behind its start.
+                self.error.start.map_or(0, at)
             ),
             RangeRefusal::NotARange(error) => self.fmt_not_a_range(f, error),
             RangeRefusal::Outside(_) => write!(

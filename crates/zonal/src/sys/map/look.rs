@@ -19,10 +19,12 @@ pub enum Flaw {
 /// The first flaw of `range`, whole pages. Each mapping in it is looked at once, at both of its
 /// ends; both ends of the range only, and no rights, where there is no `/proc`.
 pub fn flaw(range: Range<usize>) -> Option<Flaw> {
-    // Not that of the process: it is empty once the main thread is gone, and others go on.
-    match std::fs::read("/proc/thread-self/maps") {
-        Ok(maps) if !maps.is_empty() => flaw_in(&String::from_utf8_lossy(&maps), range, is_backed),
-        _ => flaw_at(range.start).or_else(|| flaw_at(range.end - page_size())),
+    // That of the process is empty once the main thread is gone, and others go on. Emulators of a
+    // process answer for it alone.
+    let read = |path| std::fs::read(path).ok().filter(|maps| !maps.is_empty());
+    match read("/proc/self/maps").or_else(|| read("/proc/thread-self/maps")) {
+        Some(maps) => flaw_in(&String::from_utf8_lossy(&maps), range, is_backed),
+        None => flaw_at(range.start).or_else(|| flaw_at(range.end - page_size())),
     }
 }
 
