@@ -13,7 +13,8 @@ zonal=${ZONAL:-zonal}
 
 work() {
     dir=$(mktemp -d "/dev/shm/loads.XXXXXX")
-    trap 'rm -rf "$dir"' EXIT
+    server=
+    trap 'kill $server 2>/dev/null || :; rm -rf "$dir"' EXIT
     trap 'exit 143' INT TERM
 }
 
