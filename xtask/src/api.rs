@@ -12,6 +12,9 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
+use crate::fuzz::target_directory;
+use crate::tools::{cargo, libraries};
+
 /// Set where cargo calls this program in place of rustdoc.
 const AS_RUSTDOC: &str = "XTASK_AS_RUSTDOC";
 /// Where the lists are, below the root of the repository.
@@ -55,24 +58,6 @@ pub fn run(root: &Path, write: bool) -> Result<bool> {
     Ok(same)
 }
 
-/// The library crates of the workspace.
-fn libraries(root: &Path) -> Result<Vec<String>> {
-    let output = cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
-    if !output.status.success() {
-        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let is_library = |package: &&serde_json::Value| {
-        let targets = package["targets"].as_array().into_iter().flatten();
-        targets.flat_map(|target| target["kind"].as_array()).flatten().any(|kind| kind == "lib")
-    };
-    let packages = metadata["packages"].as_array().into_iter().flatten().filter(is_library);
-    let mut names: Vec<String> =
-        packages.filter_map(|package| package["name"].as_str().map(str::to_owned)).collect();
-    names.sort_unstable();
-    Ok(names)
-}
-
 /// The public items of a crate, sorted.
 fn items(root: &Path, name: &str) -> Result<BTreeSet<String>> {
     let args = ["rustdoc", "--quiet", "--package", name, "--lib", "--"];
@@ -86,7 +71,7 @@ fn items(root: &Path, name: &str) -> Result<BTreeSet<String>> {
         bail!("{name}: rustdoc ended with {status}");
     }
     let file = format!("{}.json", name.replace('-', "_"));
-    let path = target(root).join("doc").join(file);
+    let path = target_directory(root).join("doc").join(file);
     let api = public_api::Builder::from_rustdoc_json(&path)
         .omit_blanket_impls(true)
         .build()
@@ -119,16 +104,6 @@ fn stale(root: &Path, crates: &[String]) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(stale)
-}
-
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
-}
-
-fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root);
-    command
 }
 
 /// Where cargo has called this program in place of rustdoc: runs rustdoc, with the right to

@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 
 use crate::fuzz::target_directory;
 use crate::record::Record;
-use crate::tools::{cargo, find};
+use crate::tools::{cargo, find, libraries};
 
 /// A target that tests run on here.
 struct Target {
@@ -88,17 +88,8 @@ const NOT_EMULATED: [&str; 7] = [
 /// zstd asks for Microsoft's compiler.
 const CHECKED: [&str; 3] =
     ["x86_64-unknown-freebsd", "aarch64-apple-darwin", "x86_64-pc-windows-gnu"];
-/// Libraries that are compiled for them: all but the bench and the program, which are of Linux.
-const LIBRARIES: [&str; 8] = [
-    "zonal-core",
-    "zonal-text",
-    "zonal",
-    "zonal-cache",
-    "zonal-trace",
-    "zonal-lab",
-    "zonal-replay",
-    "zonal-conform",
-];
+/// The library that is not compiled for them: the bench is of Linux.
+const OF_LINUX: &str = "zonal-bench";
 
 /// Runs the tests on the targets with these names, all without, and then the checks.
 pub fn run(root: &Path, names: &[&str]) -> Result<bool> {
@@ -145,6 +136,8 @@ fn test(root: &Path, target: &Target, record: &mut Record) -> Result<()> {
 }
 
 fn check_all(root: &Path, record: &mut Record) -> Result<()> {
+    let libraries = libraries(root)?;
+    let libraries = libraries.iter().filter(|library| *library != OF_LINUX);
     for triple in CHECKED {
         let start = Instant::now();
         if !can_have(root, triple) {
@@ -154,7 +147,7 @@ fn check_all(root: &Path, record: &mut Record) -> Result<()> {
         }
         let status = cargo(root)
             .args(["check", "--quiet", "--target", triple])
-            .args(LIBRARIES.iter().flat_map(|library| ["-p", library]))
+            .args(libraries.clone().flat_map(|library| ["-p", library]))
             // The C of zstd is not compiled: that takes the system's own headers, and a check links
             // nothing.
             .env("CC", "true")

@@ -67,3 +67,20 @@ pub fn installed(root: &Path, tool: &Published) -> Result<PathBuf> {
     let _ = std::fs::remove_dir_all(build);
     Ok(program)
 }
+
+/// The library crates of the workspace, sorted.
+pub fn libraries(root: &Path) -> Result<Vec<String>> {
+    let output = cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo metadata: {said}");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let is_library = |package: &&serde_json::Value| {
+        let targets = package["targets"].as_array().into_iter().flatten();
+        targets.flat_map(|target| target["kind"].as_array()).flatten().any(|kind| kind == "lib")
+    };
+    let packages = metadata["packages"].as_array().into_iter().flatten().filter(is_library);
+    let mut names: Vec<String> =
+        packages.filter_map(|package| package["name"].as_str().map(str::to_owned)).collect();
+    names.sort_unstable();
+    Ok(names)
+}
