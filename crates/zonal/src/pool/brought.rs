@@ -107,11 +107,22 @@ impl Drop for Release {
         for hook in hooks {
             // Asked for each: a hook may make a pool of the memory.
             match is_used() {
-                // Not dropped either: what it owns may be what unmaps the memory.
-                true => std::mem::forget(hook),
+                true => keep(hook),
                 false => hook(),
             }
         }
+    }
+}
+
+/// Keeps a hook that is not called for ever. It is not dropped either: what it owns may be what
+/// unmaps the memory. It stays where a leak checker finds it.
+fn keep(hook: Hook) {
+    static KEPT: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
+    match KEPT.try_lock() {
+        Ok(mut kept) => kept.push(hook),
+        Err(TryLockError::Poisoned(kept)) => kept.into_inner().push(hook),
+        // In a forked child the thread that had the list may not be there.
+        Err(TryLockError::WouldBlock) => std::mem::forget(hook),
     }
 }
 
