@@ -61,7 +61,8 @@ fn main() -> ExitCode {
         Ok(Verdict::Failed) => ExitCode::from(1),
         Err(error) if output::is_enough(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::note(&format!("error: {}", output::chain(&error)));
+            let text = trace::remedy(&error).unwrap_or_else(|| output::chain(&error));
+            output::note(&format!("error: {text}"));
             ExitCode::from(2)
         }
     }

@@ -465,11 +465,19 @@ impl Head {
         match detect(start) {
             Some(head) => Ok(head),
             None => {
-                let first = start.split(|&byte| byte == b'\n').next().unwrap_or(start);
-                let kind = TraceErrorKind::UnknownFormat { found: excerpt(first) };
+                let kind = TraceErrorKind::UnknownFormat { found: opening(start) };
                 Err(TraceError::new(file(), Position::Line(1), kind))
             }
         }
+    }
+}
+
+/// The first line of what is no trace, or its first bytes where it is no text either.
+fn opening(start: &[u8]) -> String {
+    let line = start.split(|&byte| byte == b'\n').next().unwrap_or(start);
+    match std::str::from_utf8(line) {
+        Ok(text) if !text.chars().any(|c| c.is_control() && !c.is_whitespace()) => excerpt(line),
+        _ => format!("bytes {:02x?}, no text", &start[..start.len().min(8)]),
     }
 }
 

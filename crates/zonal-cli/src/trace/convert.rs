@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use zonal_parquet::{is_parquet, read_events, write_events};
 use zonal_perfetto::{is_perfetto, read_trace, write_trace};
-use zonal_trace::make::{Written, convert};
+use zonal_trace::make::{MakeError, Written, convert};
+use zonal_trace::{TraceError, TraceErrorKind};
 
 use super::args::{InputArgs, OutputArgs};
 use super::files::{make, say};
@@ -42,10 +43,26 @@ impl Foreign {
     }
 }
 
+/// What to do about a file that no reader of traces knows: a form of other programs has a way here.
+pub fn remedy(error: &anyhow::Error) -> Option<String> {
+    let error = error.chain().find_map(|cause| cause.downcast_ref::<TraceError>())?;
+    let path = Some(error.file()).filter(|_| {
+        let kind = error.kind();
+        matches!(kind, TraceErrorKind::UnknownFormat { .. } | TraceErrorKind::Missing { .. })
+    })?;
+    let form = Foreign::of_file(path)?;
+    let (path, zonal) = (path.display(), path.with_extension("zonal"));
+    let zonal = zonal.display();
+    Some(format!(
+        "{path}: a {form:?} file, which `zonal trace convert` alone reads: make a .zonal file of \
+         it first, `zonal trace convert {path} {zonal}`"
+    ))
+}
+
 /// Writes a trace in another form.
 pub fn run(input: &InputArgs, output: &OutputArgs) -> anyhow::Result<()> {
     match (Foreign::of_file(&input.trace), Foreign::of_name(&output.output)) {
-        (None, None) => make(input, output, convert),
+        (None, None) => make(input, output, convert).map_err(with_all_names),
         (None, Some(form)) => export(input, output, form),
         (Some(form), None) => import(input, output, form),
         (Some(form), Some(_)) => bail!(
@@ -53,6 +70,17 @@ pub fn run(input: &InputArgs, output: &OutputArgs) -> anyhow::Result<()> {
              to FILE.zonal first",
             input.trace.display()
         ),
+    }
+}
+
+/// The library knows its own forms only.
+fn with_all_names(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<MakeError>() {
+        Some(MakeError::Name(_)) => {
+            let perfetto = zonal_perfetto::EXTENSIONS.join(" or .");
+            anyhow!("{error}; for other programs .parquet, .{perfetto}")
+        }
+        _ => error,
     }
 }
 
@@ -71,7 +99,7 @@ fn export(input: &InputArgs, output: &OutputArgs, form: Foreign) -> anyhow::Resu
         }
         Foreign::Perfetto => {
             if recording.reads_from(target) {
-                return Err(zonal_trace::make::MakeError::Overwrites(target.to_owned()).into());
+                return Err(MakeError::Overwrites(target.to_owned()).into());
             }
             let events = output::Target::new(target)?
                 .fill(|file| Ok(write_trace(&recording, file, told)?))?;

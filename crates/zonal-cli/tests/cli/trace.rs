@@ -168,10 +168,29 @@ fn bad_input_is_an_error_with_its_place_and_leaves_nothing() {
         (vec!["trace", "cut", text(&whole), text(&output), "--from", "2", "--to", "1"], "before"),
         (vec!["trace", "convert", text(&whole), "/nowhere/x.zonal"], "/nowhere"),
         (vec!["trace", "convert", text(&whole), "x.json"], ".txt.zst, or a directory"),
+        (vec!["trace", "convert", text(&whole), "x.json"], ".parquet, .perfetto-trace"),
         (vec!["trace", "info", "/nowhere"], "file is missing"),
         (vec!["trace", "scale", text(&whole), text(&output), "--copies", "5000"], "5000"),
     ] {
         let message = refusal(&args);
         assert!(message.contains(part), "{args:?}: {message}");
     }
+}
+
+#[test]
+fn a_form_of_other_programs_is_refused_with_the_command_that_reads_it() {
+    let place = Place::new();
+    for (name, form) in [("t.parquet", "Parquet"), ("t.pftrace", "Perfetto")] {
+        let foreign = place.file(name);
+        passed(&["trace", "convert", &fixture("compact"), text(&foreign)]);
+        for command in [&["replay"][..], &["advise"], &["zoneinfo"], &["trace", "info"]] {
+            let message = refusal(&[command, &[text(&foreign)]].concat());
+            let remedy = format!("zonal trace convert {}", foreign.display());
+            assert!(message.contains(form) && message.contains(&remedy), "{command:?}: {message}");
+        }
+    }
+    let noise = place.file("noise");
+    fs::write(&noise, [0x8c, 0x15, 0xfa, 0, 1]).unwrap();
+    let message = refusal(&["replay", text(&noise)]);
+    assert!(message.contains("bytes [8c, 15, fa, 00, 01], no text"), "{message}");
 }
