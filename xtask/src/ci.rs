@@ -113,6 +113,7 @@ pub fn run(root: &Path, test_log: Option<&Path>) -> Result<bool> {
     timed(&mut outcomes, "api", || api::run(root, false))?;
     timed(&mut outcomes, "book", || book::run(root))?;
     timed(&mut outcomes, "python: clippy", || python::check(root))?;
+    timed(&mut outcomes, "python: wheel", || python::smoke(root))?;
     timed(&mut outcomes, "fuzz", || {
         Ok(fuzz::run(root, fuzz::Limit::seconds(FUZZ_SECONDS), FUZZ_SEED)?.passed)
     })?;

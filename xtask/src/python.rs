@@ -5,7 +5,7 @@
 //!
 //! `--quick`: a wheel without optimisation across crates, this interpreter only, no types. Without
 //! an interpreter or the registry of packages it says SKIPPED and passes. CI runs `check`, which
-//! needs neither. `--smoke`: the quick wheel in an environment with nothing else, tried once.
+//! needs neither, and `--smoke`: the quick wheel in an environment with nothing else, tried once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
