@@ -222,6 +222,11 @@ impl Contents {
         self.in_flight
     }
 
+    /// Cycles of a line of the last-level cache, without contention.
+    pub fn llc(&self) -> u64 {
+        self.cycles.llc
+    }
+
     /// Cycles until one line that `from` has changed is at `to`, without contention.
     pub fn transfer(&self, from: u32, to: u32) -> u64 {
         let [[l2, llc, socket, _], other] = [from, to].map(|core| self.places[core as usize]);
@@ -320,7 +325,7 @@ impl Contents {
     /// its L2 said to the old one.
     fn keep(
         &mut self,
-        (core, looked): (u32, Result<(), usize>),
+        (core, looked): (u32, Result<u32, u32>),
         (old, new): (Tag, Tag),
         place: Place,
         when: (u64, u64),
@@ -328,10 +333,8 @@ impl Contents {
         let [l2, llc, ..] = self.places[core as usize];
         let (l2, llc) = (l2 as usize, llc as usize);
         let gone = match looked {
-            Ok(()) if old == new => None,
-            // It is the latest used of its set.
-            Ok(()) => self.l2[l2].put_at(new, 0),
-            Err(at) => self.l2[l2].put_at(new, at),
+            Ok(_) if old == new => None,
+            Ok(at) | Err(at) => self.l2[l2].put_at(new, at),
         };
         let Some(cache) = self.llc.get_mut(llc) else {
             return gone.into_iter().for_each(|gone| self.write_back(gone, when));

@@ -42,12 +42,16 @@ impl SharedCores {
 
     /// Cycles that `cycles` of work take on `cpu`, a thread of `core`, from `now` on.
     pub fn stretch(&self, (cpu, core): (u32, u32), now: u64, cycles: u64) -> u64 {
-        let mut threads = (core as usize..self.idle.len()).step_by(self.cores);
-        let works = |other: usize| {
+        // Not `step_by`, which divides, as every call of the allocator comes here.
+        let mut other = core as usize;
+        while other < self.idle.len() {
             let (from, to) = self.waits[other];
-            other != cpu as usize && !self.idle[other] && !(from..to).contains(&now)
-        };
-        if threads.any(works) { cycles * SHARED_PERCENT / 100 } else { cycles }
+            if other != cpu as usize && !self.idle[other] && !(from..to).contains(&now) {
+                return cycles * SHARED_PERCENT / 100;
+            }
+            other += self.cores;
+        }
+        cycles
     }
 }
 

@@ -19,6 +19,26 @@ use crate::tape::events::{Call, Kind, Tape};
 use crate::units::{MIB_PAGES, PAGE_LINES};
 use crate::variant::{Refresh, Variant};
 
+/// A CPU's next step. The earliest is the greatest, and of those of one time that of the first CPU.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Next(Reverse<u128>);
+
+impl Next {
+    /// One number, so that two are compared without a branch.
+    #[inline]
+    pub fn at(clock: u64, cpu: u32) -> Next {
+        Next(Reverse(u128::from(clock) << u32::BITS | u128::from(cpu)))
+    }
+    #[inline]
+    pub fn clock(self) -> u64 {
+        (self.0.0 >> u32::BITS) as u64
+    }
+    #[inline]
+    pub fn cpu(self) -> u32 {
+        self.0.0 as u32
+    }
+}
+
 /// A virtual machine with all its memory online.
 #[derive(Debug)]
 pub struct Lab<'a> {
@@ -28,7 +48,7 @@ pub struct Lab<'a> {
     pub machine: &'a Machine,
     random: Pcg64Mcg,
     /// The CPUs that have something to do, by their clocks.
-    pub(super) turns: BinaryHeap<Reverse<(u64, u32)>>,
+    pub(super) turns: BinaryHeap<Next>,
     /// Clock of each CPU that is idle until another wakes it.
     pub(super) idle: Vec<Option<u64>>,
     /// CPUs that were woken by the step that is being made.

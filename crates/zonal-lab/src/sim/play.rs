@@ -1,12 +1,11 @@
 //! Lets the CPUs of a lab make their steps: the one whose clock is behind all others goes next.
 
-use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 
 use sha2::{Digest, Sha256};
 use zonal_core::types::CpuId;
 
-use super::lab::Lab;
+use super::lab::{Lab, Next};
 use super::outcome::{Load, Outcome};
 use super::program::{Program, Turn};
 use crate::platform::{OwnerLocks, Work};
@@ -30,7 +29,7 @@ impl Lab<'_> {
 
     /// A time at which every CPU that has something to do has come to its next step.
     pub fn latest(&self) -> u64 {
-        self.turns.iter().map(|turn| turn.0.0).max().unwrap_or(0)
+        self.turns.iter().map(|turn| turn.clock()).max().unwrap_or(0)
     }
 
     /// The CPUs `0..cpus` start, each at a random time within `apart` cycles from `from` on.
@@ -40,7 +39,7 @@ impl Lab<'_> {
         (self.played, self.beyond) = (from, Vec::new());
         for cpu in 0..cpus {
             let start = from + self.random_below(apart.max(1));
-            self.turns.push(Reverse((start, cpu)));
+            self.turns.push(Next::at(start, cpu));
         }
     }
 
@@ -52,9 +51,11 @@ impl Lab<'_> {
         let owners_before = self.owner_locks();
         let (count_before, load_before) = (self.count, self.load);
         if program.keeps_busy() {
-            self.turns.iter().for_each(|turn| self.allocator.platform().set_idle(turn.0.1, false));
+            self.turns
+                .iter()
+                .for_each(|turn| self.allocator.platform().set_idle(turn.cpu(), false));
         }
-        let first = self.turns.peek().map_or(until, |turn| turn.0.0);
+        let first = self.turns.peek().map_or(until, |turn| turn.clock());
         let mut hash = Sha256::new();
         let (mut cycles, mut last) = (0, first);
         let from = self.played;
@@ -62,7 +63,8 @@ impl Lab<'_> {
             self.beyond.iter().map(|end| (*end).min(until).saturating_sub(from)).sum();
         self.beyond.retain(|end| *end > until);
         let mut steps = 0_u32;
-        while let Some(Reverse((clock, cpu))) = self.turns.peek().copied() {
+        while let Some(next) = self.turns.peek().copied() {
+            let (clock, cpu) = (next.clock(), next.cpu());
             if clock >= until {
                 break;
             }
@@ -85,7 +87,7 @@ impl Lab<'_> {
             };
             if let Some(next) = next {
                 if let Some(mut top) = self.turns.peek_mut() {
-                    *top = Reverse((next, cpu));
+                    *top = Next::at(next, cpu);
                 }
             } else {
                 self.turns.peek_mut().map(PeekMut::pop);
@@ -96,12 +98,13 @@ impl Lab<'_> {
             while let Some(woken) = self.woken.pop() {
                 if let Some(asleep) = self.idle[woken as usize].take() {
                     self.allocator.platform().forgive(woken);
-                    self.turns.push(Reverse((asleep.max(clock), woken)));
+                    self.turns.push(Next::at(asleep.max(clock), woken));
                 }
             }
         }
         self.played = until.max(from);
-        let mut ends: Vec<(u32, u64)> = self.turns.iter().map(|t| (t.0.1, t.0.0)).collect();
+        let mut ends: Vec<(u32, u64)> =
+            self.turns.iter().map(|turn| (turn.cpu(), turn.clock())).collect();
         ends.sort_unstable();
         let (spent, happened) = self.allocator.platform().totals();
         let (spent, happened) = (spent.since(&before.0.0), happened.since(&before.0.1));
