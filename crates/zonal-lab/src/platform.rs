@@ -3,6 +3,7 @@
 //! One thread plays all CPUs in turn. The core reports its steps through [`Platform::cost`]; the
 //! platform charges them to the running CPU.
 
+mod holds;
 mod spent;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -15,13 +16,13 @@ use crate::cost::clock::Clock;
 use crate::cost::contents::{Access, Contents};
 use crate::cost::directory::{Directory, LineId};
 use crate::cost::kernel::{ITEM_QUEUE_NS, ITEM_RUN_NS};
-use crate::cost::lock::{HANDOVER_LINES, LINES_PER_PCP, LockClock, lines_of_hold};
+use crate::cost::lock::{LINES_PER_PCP, LockClock};
 use crate::cost::shared_core::SharedCores;
 use crate::machine::{Machine, WorkCosts};
 use crate::mechanism::{Mechanism, Mechanisms};
 use crate::one_thread::OneThread;
 use crate::provenance::{Provenance, given};
-use crate::variant::{LOOKS_A_MERGE, PARTS_OF_A_BLOCK, Variant};
+use crate::variant::Variant;
 
 pub(crate) use spent::Work;
 pub use spent::{Happened, OwnerLocks, Spent, Waits};
@@ -317,36 +318,6 @@ impl VirtualPlatform {
 }
 
 impl Meter {
-    /// Cycles of a hold of a lock that is no zone's.
-    fn hold(
-        &mut self,
-        lock: &mut LockClock,
-        (cpu, now): (u32, u64),
-        (lines, cycles): (u64, u64),
-    ) -> u64 {
-        let core = self.core_of[cpu as usize];
-        let line = lock.last.map_or(0, |last| self.contents.transfer(last, core));
-        let lines = if self.without.has(Mechanism::HoldLines) { 0 } else { lines };
-        let took = lines * line + self.boost.stretch(now, cycles);
-        let waits = lock.hold(core, now, took, self.hand_over(line), self.free_of());
-        self.shared.wait(cpu, now, now + waits);
-        self.boost.wait(waits);
-        self.waits.kernel += waits;
-        self.apart.kernel += took;
-        waits + took
-    }
-
-    /// Cycles of a locked instruction on a line that others change too.
-    fn change(&mut self, line: &mut LockClock, (cpu, now): (u32, u64)) -> u64 {
-        let core = self.core_of[cpu as usize];
-        let comes = line.last.map_or(0, |last| self.contents.transfer(last, core));
-        let took = comes + self.locked;
-        let waits = line.hold(core, now, took, 0, self.free_of());
-        self.waits.kernel += waits;
-        self.apart.kernel += took;
-        waits + took
-    }
-
     /// Cycles that a step takes at `now` on `cpu`. `frees`: in a call that frees.
     fn charge(&mut self, step: Step, (cpu, now): (u32, u64), frees: bool) -> u64 {
         let core = self.core_of[cpu as usize];
@@ -377,7 +348,7 @@ impl Meter {
             }
             Step::Update { zone, by, times } => {
                 let looked = self.looked_at(zone, cpu).take();
-                let comes = looked.map_or(0, |by| self.contents.transfer(by, core));
+                let comes = looked.map_or(0, |by| self.comes(by, core));
                 let took = u64::from(times) * self.update(by) + comes;
                 self.spent.updates += took;
                 took
@@ -385,7 +356,7 @@ impl Meter {
             Step::Collect { zone, cpu: of, taken } => {
                 let owner = self.core_of[of.0 as usize];
                 let exchange = if taken { self.locked } else { 0 };
-                let took = self.contents.transfer(owner, core) + self.work.update + exchange;
+                let took = self.comes(owner, core) + self.work.update + exchange;
                 if owner != core {
                     *self.looked_at(zone, of.0) = Some(core);
                 }
@@ -418,108 +389,6 @@ impl Meter {
             // Part of `ZoneUnlock`, which knows how long the hold was.
             Step::ZoneLock(_) | Step::ZoneLocked(_) | Step::Moved { .. } => 0,
         }
-    }
-
-    /// Cycles of a hold of a zone lock that moved pages, of which there were so many blocks of so
-    /// many orders.
-    fn zone_hold(
-        &mut self,
-        zone: ZoneId,
-        (cpu, now): (u32, u64),
-        (pages, blocks, orders): (u32, u32, u32),
-        frees: bool,
-    ) -> u64 {
-        let core = self.core_of[cpu as usize];
-        let last = self.locks[zone.0 as usize].last;
-        let line = last.map_or(0, |last| self.contents.transfer(last, core));
-        self.block[cpu as usize] = self.work.page + self.lines_of_block(line);
-        let singles = pages == blocks;
-        let (block, outside) = self.block_of(line, frees, singles);
-        let apart = singles && self.variant.singles_apart;
-        let orders = if apart { 1 } else { orders };
-        let took = self.lines_of_hold(orders) * line + u64::from(blocks) * block;
-        let outside = u64::from(blocks) * outside;
-        self.happened.pages_moved += u64::from(pages);
-        self.spent.pages += took + outside;
-        let (hand_over, free_of) = (self.hand_over(line), self.free_of());
-        let waits = self.locks[zone.0 as usize].hold(core, now, took, hand_over, free_of);
-        self.shared.wait(cpu, now, now + waits);
-        self.boost.wait(waits);
-        if frees {
-            self.waits.frees += waits;
-            self.waits.frees_contended += u64::from(waits > 0);
-        }
-        outside + waits + took
-    }
-
-    /// Cycles of a hold of the lock of a CPU's own pageblocks. What comes with it and with each
-    /// block is what comes with a zone lock: a list of one size, the block's structure.
-    fn owner_hold(
-        &mut self,
-        (zone, owner): (ZoneId, CpuId),
-        (cpu, now): (u32, u64),
-        (pages, blocks): (u32, u32),
-        frees: bool,
-    ) -> u64 {
-        let (core, cpus) = (self.core_of[cpu as usize], self.core_of.len());
-        self.owners.resize(self.locks.len() * cpus, LockClock::default());
-        let at = usize::from(zone.0) * cpus + owner.0 as usize;
-        let line = self.owners[at].last.map_or(0, |last| self.contents.transfer(last, core));
-        let block = self.work.page + self.lines_of_block(line);
-        let took = self.lines_of_hold(1) * line + u64::from(blocks) * block;
-        self.happened.pages_moved += u64::from(pages);
-        self.spent.pages += took;
-        let (hand_over, free_of) = (self.hand_over(line), self.free_of());
-        let waits = self.owners[at].hold(core, now, took, hand_over, free_of);
-        self.shared.wait(cpu, now, now + waits);
-        self.boost.wait(waits);
-        if frees {
-            self.waits.frees += waits;
-            self.waits.frees_contended += u64::from(waits > 0);
-        }
-        waits + took
-    }
-
-    /// Cycles that a block takes in a hold, and beside it. `line`: until a line has come from who
-    /// held the lock last.
-    fn block_of(&self, line: u64, frees: bool, singles: bool) -> (u64, u64) {
-        let (whole, lines) = (self.work.page, self.lines_of_block(line));
-        let part = whole / PARTS_OF_A_BLOCK;
-        let Variant { chosen_before, prefetched, singles_apart, .. } = self.variant;
-        match () {
-            // Neither a buddy that is looked at, nor a merge.
-            () if singles && frees && singles_apart => (whole - part, 0),
-            // The line of one buddy is here, but only to be read.
-            () if frees && prefetched => {
-                let fetched = line - line / LOOKS_A_MERGE;
-                (whole - part + lines - fetched.min(lines), part + line / self.contents.in_flight())
-            }
-            () if frees && chosen_before => (whole - part + lines, part),
-            () => (whole + lines, 0),
-        }
-    }
-
-    /// Lines that come with a hold of blocks of so many sizes.
-    fn lines_of_hold(&self, orders: u32) -> u64 {
-        if self.without.has(Mechanism::HoldLines) { 0 } else { lines_of_hold(orders) }
-    }
-
-    /// Cycles until the lines of a block have come.
-    fn lines_of_block(&self, line: u64) -> u64 {
-        match self.without.has(Mechanism::BlockLines) {
-            true => 0,
-            false => self.variant.lines_of_block(line),
-        }
-    }
-
-    /// Cycles until a lock is the next waiter's.
-    fn hand_over(&self, line: u64) -> u64 {
-        if self.without.has(Mechanism::HandOver) { 0 } else { HANDOVER_LINES * line }
-    }
-
-    /// Until when locks forget who held them.
-    fn free_of(&self) -> u64 {
-        if self.without.has(Mechanism::LockWaits) { u64::MAX } else { self.reached }
     }
 
     /// A CPU is sent work that it feels when its turn comes.
