@@ -197,7 +197,8 @@ fn freed_and_lengthened(fault: Fault, behind: u64) {
     let freed = match fault {
         AsksTooEarly => !goes_on() && claim::whole(blocks.into_iter().map(Some), || false),
         RangeKeepsSome => claim::exchange(&words[0], FIRST, CACHED) && !goes_on(),
-        _ => claim::whole(blocks.into_iter().map(Some), goes_on),
+        _ if behind == NONE => claim::whole(blocks.into_iter().map(Some), goes_on),
+        _ => claim::front(blocks[0], core::iter::empty(), goes_on),
     };
     let grown = growth.join().unwrap();
     let (first, behind_now) = (words[0].load(Relaxed), words[1].load(Relaxed));
@@ -290,17 +291,19 @@ fn freed_and_changed(fault: Fault, to: Change) {
     assert_eq!(at_end, expected, "{to:?}");
 }
 
-/// Two frees of a range of two blocks without the lock.
+/// Two frees of a range of two blocks without the lock, one of them to be parked.
 fn freed_twice() {
     let words = words([FIRST, GOES_ON]);
-    let free = |words: &Words| {
-        let held =
-            |at: usize| Held { word: &words[at], seen: [FIRST, GOES_ON][at], moving: CACHED };
-        claim::whole([held(0), held(1)].into_iter().map(Some), || false)
-    };
+    fn held(words: &Words) -> [Held<'_>; 2] {
+        let held = |(at, seen): (usize, u64)| Held { word: &words[at], seen, moving: CACHED };
+        [(0, FIRST), (1, GOES_ON)].map(held)
+    }
     let other = Arc::clone(&words);
-    let one = loom::thread::spawn(move || free(&other));
-    let mine = free(&words);
+    let one = loom::thread::spawn(move || {
+        let [first, later] = held(&other);
+        claim::front(first, [Some(later)].into_iter(), || false)
+    });
+    let mine = claim::whole(held(&words).into_iter().map(Some), || false);
     let theirs = one.join().unwrap();
     assert!(mine != theirs, "freed by one of them");
     assert!(words.iter().all(|word| word.load(Relaxed) == CACHED));

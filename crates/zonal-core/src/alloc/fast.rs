@@ -115,8 +115,10 @@ fn enter<'a, P: Platform>(
     }
     let mut entered = Entered::new(pcp)?;
     let may = || may_go_on(pcp, zone);
+    let lists = |frame| typed_lists_at(on, pcp, page_of(pcp, u64::from(frame)));
     // Once more behind the gate: the seal may have been taken off meanwhile.
     let enters = is_on(&on.platform, pcp)
+        && entered.unpark(lists, on)
         && entered.switch(list, may)
         && entered.prepare(order.get(), on.policy().numa.records(), may);
     let both = 1 << order.get() | FAST_FREE;
@@ -130,6 +132,16 @@ fn enter<'a, P: Platform>(
 /// is something to find out. `mark`: what the block's word has besides.
 #[inline(always)]
 fn take_ready<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> Option<Pfn> {
+    take_ready_by(on, request, |entered| entered.pop(mark, on))
+}
+
+/// As [`take_ready`], by another way from the pcp.
+#[inline(always)]
+fn take_ready_by<'a, P: Platform>(
+    on: &Tables<'a, P>,
+    request: &Request,
+    pop: impl FnOnce(Entered<'a>) -> Option<u32>,
+) -> Option<Pfn> {
     if request.gfp.bits() & on.plain.others != 0 {
         return None;
     }
@@ -142,7 +154,7 @@ fn take_ready<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> 
     if !entered.serves(kind(request.gfp)) {
         return None;
     }
-    let frame = entered.pop(mark, on)?;
+    let frame = pop(entered)?;
     drop(masked);
     Some(page_of(pcp, u64::from(frame)))
 }
@@ -229,7 +241,13 @@ fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -
 fn goes_on<P: Platform>(on: &Tables<'_, P>, pcp: &Pcp, frame: u64) -> bool {
     // Relaxed: read behind the claim of the block, which orders it (RANGE-4).
     let next = on.word_at(frame).map(|word| PageWord(word.load(Relaxed)));
-    next.is_some_and(PageWord::continues_range) && pcp.has(frame, 1)
+    next.is_some_and(|next| next.may_continue_range() && does_go_on(pcp, frame, next))
+}
+
+#[cold]
+#[inline(never)]
+fn does_go_on(pcp: &Pcp, frame: u64, next: PageWord) -> bool {
+    next.continues_range() && pcp.has(frame, 1)
 }
 
 /// A block for the request, if the running CPU's pcp is ready and has one.
@@ -286,6 +304,42 @@ pub(super) fn alloc_range<P: Platform>(on: &Tables<'_, P>, request: &Request) ->
     take_ready(on, request, WHOLE_RANGE)
 }
 
+/// The range of so many pages that was freed last and is parked, as [`alloc`].
+#[inline(always)]
+pub(super) fn alloc_parked<P: Platform>(
+    on: &Tables<'_, P>,
+    pages: u64,
+    gfp: Gfp,
+    node: Option<NodeId>,
+) -> Option<Pfn> {
+    let order = own(on, on.platform.cpu())?.parked.order(pages)?;
+    let front = Front { order, pages: pages as u32 };
+    let request = Request { order: Order::new(order)?, gfp, node };
+    take_ready_by(on, &request, |entered| entered.take_parked(front, on))
+}
+
+/// Takes a whole range back that is the front of a block of this order and parks it, if the running
+/// CPU's pcp is ready and keeps room for it. `false`: nothing was done.
+#[inline(always)]
+pub(super) fn free_parked<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, pages: u64) -> bool {
+    let Some(pcp) = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp)) else {
+        return false;
+    };
+    let Some(order) = pcp.parked.order(pages) else { return false };
+    let front = Front { order, pages: pages as u32 };
+    if pfn.0 & ((1 << order) - 1) != 0 {
+        return false;
+    }
+    let frame = frame_of(pcp, pfn);
+    let goes_on = || goes_on(on, pcp, frame.wrapping_add(pages));
+    let _masked = Masked::new(&on.platform);
+    let key = Key::new(on.epoch.now(), front.order);
+    let Some(entered) = Entered::ready(pcp, key) else { return false };
+    let takes = !on.looks_at_types()
+        || type_of(on.blocks, pcp.ready.block_shift, pfn).is_some_and(|mt| entered.takes(mt));
+    takes && entered.park((frame, front), goes_on, on)
+}
+
 /// The front of a block of the request's order, as [`alloc_listed`]; the rest goes to other lists.
 #[inline(never)]
 pub(super) fn alloc_front<P: Platform>(
@@ -295,8 +349,8 @@ pub(super) fn alloc_front<P: Platform>(
 ) -> Option<Pfn> {
     let front = Front { order: request.order.get(), pages };
     take_by(on, request, |entered, pcp| {
-        let lists = |frame| lists_at(on, pcp, page_of(pcp, u64::from(frame)));
-        entered.pop_front(front, lists, on)
+        let lists = |frame| typed_lists_at(on, pcp, page_of(pcp, u64::from(frame)));
+        entered.pop_front(front, |frame| lists(frame).map(|(_, lists)| lists), on)
     })
 }
 
@@ -309,10 +363,11 @@ pub(super) fn free_front<P: Platform>(
 ) -> bool {
     let own = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp));
     let Some(pcp) = own else { return false };
-    let blocks = type_of(on.blocks, pcp.ready.block_shift, pfn).zip(lists_at(on, pcp, pfn));
-    let Some((mt, lists)) = blocks.filter(|_| pfn.0.is_multiple_of(order.pages())) else {
+    let Some(mt) = type_of(on.blocks, pcp.ready.block_shift, pfn) else { return false };
+    if !pfn.0.is_multiple_of(order.pages()) {
         return false;
-    };
+    }
+    let lists = |frame| typed_lists_at(on, pcp, page_of(pcp, u64::from(frame)));
     let frame = frame_of(pcp, pfn);
     let goes_on = || goes_on(on, pcp, frame.wrapping_add(u64::from(pages)));
     let _masked = Masked::new(&on.platform);
@@ -321,18 +376,19 @@ pub(super) fn free_front<P: Platform>(
         enter(on, (pcp, zone), order, FAST_FREE, on.plain.list_by_type(order.get(), mt))
     });
     let front = (frame, Front { order: order.get(), pages });
-    entered.is_some_and(|entered| entered.push_front(mt, front, goes_on, lists, on))
+    entered.is_some_and(|entered| entered.push_front(front, goes_on, lists, on))
 }
 
-/// The lists of blocks in the pageblock of this page, by order; a page of the pcp's zone.
+/// The type of the pageblock of this page and the lists of blocks in it, by order; a page of the
+/// pcp's zone.
 #[inline(always)]
-fn lists_at<P: Platform>(
+fn typed_lists_at<P: Platform>(
     on: &Tables<'_, P>,
     pcp: &Pcp,
     pfn: Pfn,
-) -> Option<impl Fn(u32) -> usize + Copy> {
+) -> Option<(u32, impl Fn(u32) -> usize + Copy)> {
     let mt = type_of(on.blocks, pcp.ready.block_shift, pfn)?;
-    Some(move |order| on.plain.list_by_type(order, mt))
+    Some((mt, move |order| on.plain.list_by_type(order, mt)))
 }
 
 /// A block for the request from its list, whatever list is active.

@@ -116,7 +116,7 @@ pub(crate) fn each<'w, E, Claimed: Iterator<Item = Held<'w>>>(
             Ok(_) => None,
             Err(error) => Some(error),
         };
-        claimed(done).for_each(Held::give_back);
+        give_all_back(claimed(done));
         return Err(why);
     }
     Ok(())
@@ -142,9 +142,31 @@ pub(crate) fn whole<'w>(
     }
     let whole = !goes_on();
     if !whole {
-        all().flatten().for_each(Held::give_back);
+        give_all_back(all().flatten());
     }
     whole
+}
+
+/// As [`whole`], of a range whose first block is known apart from the `others`.
+#[inline(always)]
+pub(crate) fn front<'w>(
+    first: Held<'w>,
+    others: impl Iterator<Item = Option<Held<'w>>> + Clone,
+    goes_on: impl FnOnce() -> bool,
+) -> bool {
+    if !first.claim() {
+        return false;
+    }
+    let is_whole = whole(others, goes_on);
+    if !is_whole {
+        give_all_back(core::iter::once(first));
+    }
+    is_whole
+}
+
+#[cold]
+fn give_all_back<'w>(blocks: impl Iterator<Item = Held<'w>>) {
+    blocks.for_each(Held::give_back);
 }
 
 /// Holds the last block of a range while `change` adds blocks behind it. `None`: the block is not

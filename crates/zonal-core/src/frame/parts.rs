@@ -6,17 +6,25 @@ use super::{
 };
 use crate::types::{Migratetype, Order};
 
+/// A bit of the words of all blocks that continue a range, whether they move or not.
+const EITHER: u64 = RANGE | RANGE >> 1;
+
 impl PageWord {
+    /// Whether it may be of a block that [`continues_range`](Self::continues_range). Of the words
+    /// of other blocks, only those of free ones and of CPUs from 32768 on may have such a bit.
+    #[inline(always)]
+    pub(crate) const fn may_continue_range(self) -> bool {
+        self.0 & EITHER != 0
+    }
+
     /// Whether it is of a block that continues the range in front of it (RANGE-1), moving or not.
     #[inline]
     pub(crate) const fn continues_range(self) -> bool {
         const MOVING: u64 = PageWord::moving(Order::ZERO, Migratetype::Unmovable, Some(false)).0;
+        const _: () = assert!(MOVING & EITHER != 0);
         // The two bits of ranges, or the pcp that is nobody's; then the tag.
         let tag = self.0 & TAG_MASK;
-        // One look for both: of the words of other blocks, only free ones may have such a bit.
-        const EITHER: u64 = RANGE | RANGE >> 1;
-        const _: () = assert!(MOVING & EITHER != 0);
-        self.0 & EITHER != 0
+        self.may_continue_range()
             && (self.0 >> PCP_END == RANGE >> PCP_END && tag == TAG_ALLOCATED
                 || self.0 >> PCP_SHIFT == MOVING >> PCP_SHIFT && tag == TAG_CACHED)
     }

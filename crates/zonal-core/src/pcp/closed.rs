@@ -196,7 +196,8 @@ impl<'a> Closed<'a> {
         let mut closed = Closed { pcp, zone, slots, word, count: PageCount::ZERO };
         // A list is active from the first block on.
         if let Some(active) = pcp.lists.get(word.active()) {
-            let others = PageCount::new(active.others.load(Relaxed));
+            // Room is kept only where no sequence runs, so who looks finds none (PARK-2).
+            let others = PageCount::new(active.others.load(Relaxed) - pcp.parked.take_room());
             closed.count = others + closed.active_pages();
         }
         closed

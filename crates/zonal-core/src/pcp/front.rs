@@ -6,9 +6,10 @@
 //!  five pages of it    |<-- range: orders 2, 0 ->| 0 |< 1 >|   the rest: blocks of orders 0 and 1
 //! ```
 //! Nothing of it needs the zone: pages move from one list of the pcp to others. A range that comes
-//! back while the rest of its block is still on top of those lists is joined with it: programs that
-//! take and free ranges in turn leave the lists as they were. Otherwise each of its blocks goes to
-//! the list of its order.
+//! back is parked ([`parked`](super::parked)), and goes to the lists when another one is. If the
+//! rest of its block is still on top of those lists then, it is joined with it: programs that take
+//! and free ranges in turn leave the lists as they were. Otherwise each of its blocks goes to the
+//! list of its order.
 //!
 //! To the statistics they are what they are by the core: an allocation of the block and a free of
 //! the pages of the rest, then a free of the pages of the range. To the tuning they are one
@@ -42,9 +43,16 @@ struct Tiles {
 }
 
 impl Front {
+    /// So many pages of the smallest block that has them. `None`: there are none.
+    #[inline(always)]
+    pub(crate) fn of(pages: u32) -> Option<Front> {
+        let order = u32::BITS - pages.checked_sub(1)?.leading_zeros();
+        (order < u32::BITS).then_some(Front { order, pages })
+    }
+
     /// The first block of the range has half of the pages of the block.
     #[inline(always)]
-    fn first(self) -> u32 {
+    pub(super) fn first(self) -> u32 {
         self.order.wrapping_sub(1)
     }
 
@@ -55,10 +63,26 @@ impl Front {
         Tiles { at: self.pages, pages: self.pages ^ 1 << self.first() }
     }
 
+    /// Each of them: how far behind the first page of all, and which order.
+    #[inline(always)]
+    pub(super) fn each_other(self, mut each: impl FnMut(u32, u32)) {
+        let mut others = self.others();
+        while let Some((at, order)) = others.backward() {
+            each(at, order);
+        }
+    }
+
     /// All blocks of the range, the first one first.
     #[inline(always)]
     fn blocks(self) -> impl Iterator<Item = (u32, u32)> + Clone {
-        let (mut at, mut left) = (0, self.pages);
+        core::iter::once((0, self.first())).chain(self.later())
+    }
+
+    /// Those behind the first one.
+    #[inline(always)]
+    fn later(self) -> impl Iterator<Item = (u32, u32)> + Clone {
+        let mut at = 1 << self.first();
+        let mut left = self.pages ^ at;
         core::iter::from_fn(move || {
             let order = left.checked_ilog2()?;
             let block = (at, order);
@@ -110,12 +134,6 @@ impl Tiles {
     }
 }
 
-/// What the word of a block of a range has besides that of a block of its own.
-#[inline(always)]
-fn mark(at: u32) -> u64 {
-    if at == 0 { WHOLE_RANGE } else { RANGE }
-}
-
 /// Where blocks of an order wait that begin in the pageblock of a frame: the number of a list.
 pub(crate) trait ListOf: Fn(u32) -> usize + Copy {}
 impl<F: Fn(u32) -> usize + Copy> ListOf for F {}
@@ -152,34 +170,53 @@ impl<'p> Entered<'p> {
             self.push_idle(list_of(order), frame + at, cells);
         }
         let allocated = PageWord(ready.allocated.load(Relaxed));
-        let mut others = front.others();
-        while let Some((at, order)) = others.backward() {
+        front.each_other(|at, order| {
             self.write(u64::from(frame + at), allocated.with_order(order).0 | RANGE, cells);
-        }
+        });
         // The first one last: who claims it sees that the range goes on (RANGE-4).
         claim::write(page, allocated.with_order(front.first()).0 | WHOLE_RANGE);
         self.lend(front.left());
         Some(frame)
     }
 
-    /// Takes a whole range back. Where the rest of its block is on top of the lists that it was put
-    /// on, the block goes to the list that the pcp is ready with; otherwise each block of the range
-    /// to the list of its order. Refused where a page of it is not the zone's. As
-    /// [`push`](Self::push) otherwise; `goes_on` says whether the range goes on behind it.
+    /// Takes a whole range back and parks it, once the one that is parked is on its lists
+    /// ([`park`](Self::park)); without room for that it goes to its lists itself. `lists` names
+    /// those of the pageblock of a frame, and the pageblock's type. Refused where a page of it is
+    /// not the zone's. As [`push`](Self::push) otherwise; `goes_on` says whether the range goes on
+    /// behind it.
     #[inline(always)]
-    pub(crate) fn push_front<'a>(
+    pub(crate) fn push_front<'a, L: ListOf>(
         self,
-        mt: u32,
         (frame, front): (u64, Front),
         goes_on: impl FnOnce() -> bool,
-        lists: impl ListOf,
+        lists: impl Fn(u32) -> Option<(u32, L)>,
         cells: impl Cells<'a>,
     ) -> bool {
-        let (pcp, ready) = (self.pcp, &self.pcp.ready);
         // Of frames behind the zone the lists and words that are looked up below are no pages'.
-        if !self.takes(mt) || !pcp.has(frame, front.pages) {
+        if !self.pcp.has(frame, front.pages) {
             return false;
         }
+        let typed = lists(frame as u32).filter(|(mt, _)| self.takes(*mt));
+        let Some((_, own)) = typed else { return false };
+        if self.keep_room(front, lists, cells) {
+            return self.park((frame, front), goes_on, cells);
+        }
+        let claim = || self.claim_front((frame, front), goes_on, cells);
+        self.put_front((frame, front), own, cells, claim)
+    }
+
+    /// Puts a range that `claim` takes out of its owner's hands on the lists: where the rest of its
+    /// block is on top of those that it was put on, as that block on the list that the pcp is ready
+    /// with, otherwise each of its blocks on the list of its order. `false`: it was not claimed, or
+    /// there is something to decide.
+    pub(super) fn put_front<'a>(
+        &self,
+        (frame, front): (u64, Front),
+        lists: impl ListOf,
+        cells: impl Cells<'a>,
+        claim: impl FnOnce() -> bool,
+    ) -> bool {
+        let (pcp, ready) = (self.pcp, &self.pcp.ready);
         let word = PcpWord(pcp.word.load(Relaxed));
         let below = self.pushed_below(word);
         if below.is_none() && self.room().is_none() {
@@ -198,7 +235,7 @@ impl<'p> Entered<'p> {
         // Looked up before the claim: what is claimed is nobody's until it is on a list.
         let slot = cells.slot(ready.first.load(Relaxed).wrapping_add(word.len()));
         let Some(slot) = slot.filter(|_| room) else { return false };
-        if !self.claim_front((frame, front), goes_on, cells) {
+        if !claim() {
             return false;
         }
         let pushed = if joins {
@@ -208,10 +245,7 @@ impl<'p> Entered<'p> {
                 self.pop_idle(lists(order));
                 self.write(frame + u64::from(at), PageWord::NONE.0, cells);
             }
-            let mut others = front.others();
-            while let Some((at, _)) = others.backward() {
-                self.write(frame + u64::from(at), PageWord::NONE.0, cells);
-            }
+            front.each_other(|at, _| self.write(frame + u64::from(at), PageWord::NONE.0, cells));
             self.write(frame, ready.cached.load(Relaxed), cells);
             slot.store(frame as u32, Relaxed);
             self.set_others(|others| others.saturating_sub(front.left()));
@@ -247,19 +281,25 @@ impl<'p> Entered<'p> {
     /// Takes the blocks of a whole range out of their owner's hands, if they came from lists of
     /// this pcp, or none of them.
     #[inline(always)]
-    fn claim_front<'a>(
+    pub(super) fn claim_front<'a>(
         &self,
         (frame, front): (u64, Front),
         goes_on: impl FnOnce() -> bool,
         cells: impl Cells<'a>,
     ) -> bool {
-        let allocated = PageWord(self.pcp.ready.allocated.load(Relaxed));
-        let held = |(at, order): (u32, u32)| {
+        // Of each block only the order is another.
+        let whole = PageWord(self.pcp.ready.allocated.load(Relaxed)).with_order(0);
+        let (seen, moving) = (whole.0 | RANGE, whole.as_moving(true).0);
+        let later = |(at, order): (u32, u32)| {
+            let order = PageWord::NONE.with_order(order).0;
             let word = cells.word(frame + u64::from(at))?;
-            let block = allocated.with_order(order);
-            Some(Held { word, seen: block.0 | mark(at), moving: block.as_moving(at != 0).0 })
+            Some(Held { word, seen: seen | order, moving: moving | order })
         };
-        claim::whole(front.blocks().map(held), goes_on)
+        let Some(word) = cells.word(frame) else { return false };
+        let order = PageWord::NONE.with_order(front.first()).0;
+        let (seen, moving) = (whole.0 | WHOLE_RANGE, whole.as_moving(false).0);
+        let first = Held { word, seen: seen | order, moving: moving | order };
+        claim::front(first, front.later().map(later), goes_on)
     }
 
     #[inline(always)]
@@ -318,7 +358,7 @@ impl<'p> Entered<'p> {
 
     /// Whether other lists than the active one may get so many pages, with nothing to decide.
     #[inline(always)]
-    fn has_room_for(&self, word: PcpWord, pages: u32) -> bool {
+    pub(super) fn has_room_for(&self, word: PcpWord, pages: u32) -> bool {
         let Some(active) = self.list(word.active()) else { return false };
         let count = active.others.load(Relaxed) + (word.len() << active.order_bits);
         let may_be_stream = word.prev_high_order()
@@ -328,12 +368,12 @@ impl<'p> Entered<'p> {
 
     /// Other lists than the active one have so many pages more.
     #[inline(always)]
-    fn lend(&self, pages: u32) {
+    pub(super) fn lend(&self, pages: u32) {
         self.set_others(|others| others.saturating_add(pages));
     }
 
     #[inline(always)]
-    fn set_others(&self, change: impl FnOnce(u32) -> u32) {
+    pub(super) fn set_others(&self, change: impl FnOnce(u32) -> u32) {
         let word = PcpWord(self.pcp.word.load(Relaxed));
         let Some(active) = self.list(word.active()) else { return };
         let others = change(active.others.load(Relaxed));

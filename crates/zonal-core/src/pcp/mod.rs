@@ -14,6 +14,8 @@ pub mod owner;
 #[cfg(test)]
 #[path = "owner/tests.rs"]
 mod owner_tests;
+pub(crate) mod parked;
+mod parking;
 pub(crate) mod ready;
 pub mod size;
 pub mod stack;

@@ -48,6 +48,7 @@
 
 use crate::frame::{PageWord, PcpId};
 use crate::pcp::depot::Depot;
+use crate::pcp::parked::Parked;
 use crate::pcp::ready::{CLOSED, Ready};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
@@ -159,6 +160,8 @@ pub struct Pcp {
     pub(crate) ready: Ready,
     /// Counts that the fast path does not keep.
     pub(crate) events: PcpEvents<AtomicU64>,
+    /// The range that was freed last.
+    pub(crate) parked: Parked,
     /// The CPU whose store of this zone has the depot that this store uses.
     pub(crate) depot_cpu: CpuId,
     /// Base pages that the lists may hold of the zone's budget (BUDGET-2); 0 where there is none.
@@ -172,7 +175,7 @@ pub struct Pcp {
 pub const PCP_BYTES: usize = 2048;
 /// The rest of them.
 const ROOM: usize =
-    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 288 - size_of::<Depot>()) / 8;
+    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 320 - size_of::<Depot>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
 
 impl Default for Pcp {
@@ -203,6 +206,7 @@ impl Default for Pcp {
             granted: AtomicU32::default(),
             free_diff: AtomicI64::default(),
             events: PcpEvents::default(),
+            parked: Parked::default(),
             depot_cpu: CpuId::default(),
             ready: Ready::default(),
             start_pfn: 0,
@@ -407,11 +411,12 @@ impl Pcp {
         self.word.fetch_or(SLOW, Relaxed);
     }
 
-    /// Base pages on all lists. Exact only while nothing runs on the CPU.
+    /// Base pages on all lists, or parked. Exact only while nothing runs on the CPU.
     pub fn count(&self) -> u32 {
         let word = PcpWord(self.word.load(Relaxed));
         let lists = self.lists[..self.lists_used as usize].iter().enumerate();
-        lists.map(|(index, list)| list.len_with(word, index) << list.order_bits).sum()
+        let pages = |(index, list): (_, &PcpList)| list.len_with(word, index) << list.order_bits;
+        lists.map(pages).sum::<u32>().saturating_add(self.parked.pages())
     }
 
     /// Base pages that the lists hold, or that fast operations may bring them to (BUDGET-2). Exact
@@ -491,6 +496,11 @@ impl Pcp {
             .saturating_sub(self.events.joined_blocks.load(Relaxed));
         totals.popped_pages = totals.popped_pages.saturating_sub(joined);
         totals.pushed_pages = totals.pushed_pages.saturating_sub(joined);
+        // A range that was parked and taken again, and one that is parked, is on no list.
+        let (parked, pages) = self.parked.taken();
+        totals.pops += parked;
+        totals.popped_pages += pages;
+        totals.pushed_pages += pages + u64::from(self.parked.pages());
         let taken = self.events.depot_taken_pages.load(Relaxed);
         let put = self.events.depot_put_pages.load(Relaxed);
         totals.refilled_pages = totals.refilled_pages.saturating_sub(taken)

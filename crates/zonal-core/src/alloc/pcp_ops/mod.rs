@@ -18,10 +18,13 @@ mod refill;
 pub(super) mod run;
 
 use super::zone_ops::ZoneOps;
+use crate::buddy::largest_blocks;
+use crate::frame::PageWord;
 use crate::pcp::closed::Closed;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Masked;
+use crate::types::Migratetype;
 
 /// A closed pcp and its zone. Opens the pcp when dropped.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
     pub fn try_close(ops: ZoneOps<'s, 'a, P>, pcp: &'a Pcp) -> Option<Self> {
         let _masked = Masked::new(&ops.on.platform);
         let closed = pcp.try_close(&ops.on.platform, ops.zone, ops.on.slots)?;
-        Some(PcpOps { ops, closed, _masked })
+        Some(PcpOps { ops, closed, _masked }.without_parked())
     }
 
     /// The same, waiting while another thread has it closed. `None` only if the platform cannot
@@ -46,6 +49,37 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
     pub fn close(ops: ZoneOps<'s, 'a, P>, pcp: &'a Pcp) -> Option<Self> {
         let _masked = Masked::new(&ops.on.platform);
         let closed = pcp.close(&ops.on.platform, ops.zone, ops.on.slots)?;
-        Some(PcpOps { ops, closed, _masked })
+        Some(PcpOps { ops, closed, _masked }.without_parked())
+    }
+
+    /// Whatever is parked goes first (PARK-1).
+    #[inline(always)]
+    fn without_parked(mut self) -> Self {
+        if self.closed.pcp.parked.pages() != 0 {
+            self.unpark();
+        }
+        self
+    }
+
+    /// Frees the blocks of a parked range, whose words are claimed.
+    #[cold]
+    #[inline(never)]
+    fn unpark(&mut self) {
+        let (ops, pcp) = (self.ops, self.closed.pcp);
+        let Some((frame, pages)) = pcp.parked.take() else { return };
+        let words = ops.frames();
+        let start = frame - ops.zone.frame_base as u32;
+        // None continues a range any more, before the first one has its next owner.
+        let blocks = || largest_blocks(&words, start..start + pages);
+        for (head, order) in blocks() {
+            words.store(head, PageWord::moving(order, Migratetype::Unmovable, None));
+        }
+        for (head, order) in blocks() {
+            let (pfn, frame) = (words.pfn(head), ops.zone.frame(words.pfn(head)));
+            let list = ops.on.map.get(order, words.pageblock_type(head));
+            if !list.is_some_and(|list| self.push_claimed(list, frame, order)) {
+                ops.free_direct(pcp, pfn, order);
+            }
+        }
     }
 }

@@ -20,7 +20,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
     /// Takes `pages` back: all of a range, any part of it, or whole blocks that lie side by side.
     /// What stays of a range in front and behind are two ranges then.
     ///
-    /// A whole range of up to three blocks goes to the per-CPU lists of their orders, one that came
+    /// The CPU keeps the whole range that was freed last, if it was the front of a block, for the
+    /// next request of so many pages. Any other whole range of up to three blocks goes to the per-CPU lists of their orders, one that came
     /// from a larger block as that block, if the rest of it is on top of those lists. Anything else
     /// goes to the buddy in one hold of the zone lock, as the largest blocks that it makes.
     ///
@@ -47,8 +48,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
         if !(3..PAGEBLOCK_PAGES).contains(&count) {
             return false;
         }
-        order_over(count)
-            .is_some_and(|order| fast::free_front(self.on, start, (order, count as u32)))
+        let free = |order| fast::free_front(self.on, start, (order, count as u32));
+        fast::free_parked(self.on, start, count) || order_over(count).is_some_and(free)
     }
 
     /// `order`: that of a block of so many pages.

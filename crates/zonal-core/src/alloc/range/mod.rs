@@ -110,7 +110,14 @@ impl<P: Platform> Ranges<'_, '_, P> {
             Some(order) if request.align <= request.pages => {
                 fast::alloc_range(self.on, &request.of_block(order))
             }
-            _ => self.alloc_front(&request),
+            _ => {
+                let RangeRequest { pages, align, gfp, node, .. } = request;
+                let parked = match align <= pages {
+                    true => fast::alloc_parked(self.on, pages, gfp, node),
+                    false => None,
+                };
+                parked.or_else(|| self.alloc_front(request))
+            }
         };
         match listed {
             Some(pfn) => Ok(pfn),
@@ -119,8 +126,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
     }
 
     /// The front of a block, by the fast path.
-    #[inline(always)]
-    fn alloc_front(self, request: &RangeRequest) -> Option<Pfn> {
+    #[inline(never)]
+    fn alloc_front(self, request: RangeRequest) -> Option<Pfn> {
         let order = request.block_order().filter(|order| *order <= PAGEBLOCK_ORDER)?;
         if request.pages <= order.pages() / 2 || request.pages == order.pages() {
             return None;
@@ -239,5 +246,8 @@ fn order_over(pages: u64) -> Option<Order> {
 /// The order of a block of exactly so many pages.
 #[inline(always)]
 fn block_of(pages: u64) -> Option<Order> {
-    Order::new(pages.trailing_zeros()).filter(|_| pages & pages.wrapping_sub(1) == 0)
+    if pages & pages.wrapping_sub(1) != 0 {
+        return None;
+    }
+    Order::new(pages.trailing_zeros())
 }

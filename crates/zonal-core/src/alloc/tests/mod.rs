@@ -29,6 +29,7 @@ mod owned;
 #[cfg(feature = "history")]
 #[path = "../../history/alloc/tests/pagesets.rs"]
 mod pagesets_before;
+mod parked;
 mod paths;
 mod placement;
 mod planted;

@@ -1,0 +1,205 @@
+//! Ranges that a CPU keeps for the next request of their size.
+
+use core::ops::Range;
+use std::boxed::Box;
+use std::vec::Vec;
+
+use super::platform::{Script, Shape};
+use crate::alloc::range::RangeRequest;
+use crate::alloc::{Allocator, FreeError, Request};
+use crate::gfp::Gfp;
+use crate::pcp::word::PcpWord;
+use crate::policy::Policy;
+use crate::sync::Ordering::Relaxed;
+use crate::types::{CpuId, Order, Pfn, ZoneId};
+
+const PAGES: u64 = 1 << 18;
+
+fn boot(policy: Policy) -> Allocator<'static, Script> {
+    let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, PAGES, 2)));
+    shape.boot_on(policy, Script { gates: Some(true), ..Script::default() })
+}
+
+fn alloc(pool: &Allocator<'_, Script>, request: RangeRequest) -> Range<Pfn> {
+    let first = pool.ranges().alloc(request).unwrap();
+    first..Pfn(first.0 + request.pages)
+}
+
+/// A range of so many pages that was freed and is parked.
+fn park(pool: &Allocator<'_, Script>, pages: u64) -> Range<Pfn> {
+    let range = alloc(pool, RangeRequest::new(pages));
+    pool.ranges().free(range.clone()).unwrap();
+    assert_eq!(parked(pool), Some(range.clone()));
+    range
+}
+
+fn parked(pool: &Allocator<'_, Script>) -> Option<Range<Pfn>> {
+    let (frame, pages) = pool.pcp(ZoneId(0), CpuId(0)).parked.range()?;
+    let start = pool.zones()[0].page(frame);
+    Some(start..Pfn(start.0 + u64::from(pages)))
+}
+
+fn all_is_back(pool: &Allocator<'_, Script>) {
+    pool.validate().unwrap();
+    pool.drain_all();
+    assert_eq!(parked(pool), None);
+    assert_eq!(pool.free_pages(), PAGES);
+}
+
+#[test]
+fn a_parked_range_goes_out_again_as_it_was() {
+    for policy in [Policy::ZONAL, Policy::KERNEL] {
+        let pool = boot(policy);
+        let pcp = pool.pcp(ZoneId(0), CpuId(0));
+        for pages in [3, 5, 6, 7] {
+            let range = park(&pool, pages);
+            let (count, totals) = (pcp.count(), pcp.totals());
+            for _ in 0..3 {
+                assert_eq!(alloc(&pool, RangeRequest::new(pages)), range);
+                assert_eq!((parked(&pool), pcp.count()), (None, count - pages as u32));
+                pool.ranges().check(range.clone()).unwrap();
+                pool.ranges().free(range.clone()).unwrap();
+                assert_eq!((parked(&pool), pcp.count()), (Some(range.clone()), count));
+            }
+            let (after, block) = (pcp.totals(), 3 * pages.next_power_of_two());
+            assert_eq!(after.pops, totals.pops + 3);
+            assert_eq!(after.popped_pages, totals.popped_pages + block);
+            assert_eq!(after.pushed_pages, totals.pushed_pages + block);
+            pool.validate().unwrap();
+            assert_eq!(parked(&pool), None, "who closes a pcp puts the range on its lists");
+        }
+        all_is_back(&pool);
+    }
+}
+
+#[test]
+fn no_part_of_a_parked_range_is_freed_twice_or_has_two_owners() {
+    let pool = boot(Policy::KERNEL);
+    let r = pool.ranges();
+    for part in [0..7, 0..1, 0..4, 1..2, 3..7, 4..6, 4..7, 6..7] {
+        let range = park(&pool, 7);
+        let pages = Pfn(range.start.0 + part.start)..Pfn(range.start.0 + part.end);
+        let twice = r.free(pages.clone()).unwrap_err();
+        assert!(matches!(twice, FreeError::DoubleFree { .. }), "{part:?}: {twice}");
+        for order in Order::all().take(4) {
+            assert!(pool.free(pages.start, order).is_err(), "{part:?}, {order:?}");
+        }
+        assert!(r.grow(range.clone(), 1, Gfp::KERNEL).is_err(), "{part:?}");
+        // Every page of it has one owner, whoever asks for it next.
+        let again = alloc(&pool, RangeRequest::new(7));
+        let others: Vec<_> =
+            (0..64).map(|_| pool.alloc(Request::new(Order::ZERO)).unwrap()).collect();
+        assert!(others.iter().all(|page| !again.contains(page)), "{part:?}");
+        others.into_iter().for_each(|page| pool.free(page, Order::ZERO).unwrap());
+        r.free(again).unwrap();
+        pool.validate().unwrap();
+    }
+    all_is_back(&pool);
+}
+
+#[test]
+fn who_wants_the_pages_of_a_parked_range_gets_them() {
+    for policy in [Policy::ZONAL, Policy::KERNEL] {
+        let pool = boot(policy);
+        // At their place.
+        let range = park(&pool, 5);
+        let block = range.start..Pfn(range.start.0 + 8);
+        pool.ranges().alloc_at(block.clone(), Gfp::KERNEL).unwrap();
+        assert_eq!(parked(&pool), None);
+        pool.ranges().free(block).unwrap();
+        // By a drain of that CPU.
+        park(&pool, 6);
+        pool.drain(ZoneId(0), CpuId(0));
+        assert_eq!(pool.free_pages(), PAGES);
+        // Another size of the same block, which parks instead.
+        let three = park(&pool, 5);
+        let six = park(&pool, 6);
+        assert!(three.end <= six.start || six.end <= three.start || three.start == six.start);
+        // Another order, from the same CPU: the range is a block again.
+        let (pcp, order) = (pool.pcp(ZoneId(0), CpuId(0)), Order::new(3).unwrap());
+        let count = pcp.count();
+        let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+        assert_eq!((parked(&pool), pcp.count()), (None, count - 1));
+        pool.free(page, Order::ZERO).unwrap();
+        assert_eq!(pool.alloc(Request::new(order)), Ok(six.start));
+        pool.free(six.start, order).unwrap();
+        all_is_back(&pool);
+    }
+}
+
+#[test]
+fn room_is_kept_for_a_parked_range_within_the_limits() {
+    for policy in [Policy::ZONAL, Policy::KERNEL] {
+        let pool = boot(policy);
+        let pcp = pool.pcp(ZoneId(0), CpuId(0));
+        for pages in [3, 5, 6, 7] {
+            let range = park(&pool, pages);
+            // Taken or not, the pages are counted as if they were on another list.
+            for is_parked in [true, false] {
+                let word = PcpWord(pcp.word.load(Relaxed));
+                let active = &pcp.lists[word.active()];
+                let lists = pcp.count() - if is_parked { pages as u32 } else { 0 };
+                let others = lists - (word.len() << active.order_bits);
+                assert_eq!(active.others.load(Relaxed), others + pages as u32);
+                let limit = active.limit(pcp.limit.load(Relaxed), others + pages as u32);
+                assert_eq!(active.hi.load(Relaxed), limit);
+                if is_parked {
+                    assert_eq!(alloc(&pool, RangeRequest::new(pages)), range);
+                }
+            }
+            pool.ranges().free(range).unwrap();
+        }
+        // A limit that leaves no room for it: the range goes to its lists.
+        pool.validate().unwrap();
+        let range = alloc(&pool, RangeRequest::new(3));
+        pcp.limit.store(pcp.count() + 3, Relaxed);
+        pool.ranges().free(range).unwrap();
+        assert_eq!(parked(&pool), None);
+        all_is_back(&pool);
+    }
+}
+
+#[test]
+fn a_request_that_is_not_for_the_parked_range_does_not_get_it() {
+    let pool = boot(Policy::KERNEL);
+    let range = park(&pool, 3);
+    let movable = alloc(&pool, RangeRequest::new(3).gfp(Gfp::KERNEL | Gfp::MOVABLE));
+    assert_ne!(movable, range, "another type's pageblock");
+    let range = park(&pool, 3);
+    let packed = alloc(&pool, RangeRequest::new(3).packed());
+    assert_ne!(packed, range);
+    for align in [8, 64, 1024] {
+        park(&pool, 3);
+        let aligned = alloc(&pool, RangeRequest::new(3).aligned(align));
+        assert!(aligned.start.0.is_multiple_of(align));
+        pool.ranges().free(aligned).unwrap();
+    }
+    assert!(pool.ranges().alloc(RangeRequest::new(3).aligned(3)).is_err());
+    for range in [movable, packed] {
+        pool.ranges().free(range).unwrap();
+    }
+    all_is_back(&pool);
+}
+
+#[test]
+fn ranges_that_are_no_front_of_a_block_are_not_parked() {
+    let pool = boot(Policy::KERNEL);
+    // Room is kept, and nothing is parked.
+    park(&pool, 3);
+    let three = alloc(&pool, RangeRequest::new(3));
+    let whole = alloc(&pool, RangeRequest::new(20));
+    // In the middle of a range, at a place of its own and as a block would begin; then the front of
+    // what is left, and its end.
+    for part in [2..5, 8..11, 12..15, 16..19, 5..8] {
+        let part = Pfn(whole.start.0 + part.start)..Pfn(whole.start.0 + part.end);
+        pool.ranges().free(part.clone()).unwrap();
+        assert_ne!(parked(&pool), Some(part));
+        pool.validate().unwrap();
+    }
+    for part in [0..2, 11..12, 15..16, 19..20] {
+        let part = Pfn(whole.start.0 + part.start)..Pfn(whole.start.0 + part.end);
+        pool.ranges().free(part).unwrap();
+    }
+    pool.ranges().free(three).unwrap();
+    all_is_back(&pool);
+}

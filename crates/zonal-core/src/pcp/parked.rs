@@ -1,0 +1,127 @@
+//! The range that was freed last, kept by the CPU for the next request of so many pages.
+//!
+//! A program that takes and frees ranges in turn has its range cut from a block once: a range that
+//! comes back is *parked*, as one word of its pcp, and goes out again from there. Its blocks are on
+//! no list meanwhile, and their words are those of blocks on their way (`PageWord::moving`), so
+//! that a second free of any part of it is refused. The rest of its block stays on the lists.
+//!
+//! ```text
+//!  free of 3 pages ──► nothing parked, room kept ──► parked ──► request for 3 pages ──► handed out
+//!                                                      │ any other way into the pcp
+//!                                                      └──► its blocks go to their lists
+//! ```
+//! To the statistics it is on a list: the free is counted when it is parked, an allocation of its
+//! block and a free of the rest when it is taken, as where the block is cut. To the tuning a range
+//! that goes out as it came is no operation; one that goes to the lists is the free that it is
+//! without this.
+//!
+//! # Invariants
+//! - **PARK-1** at most one range is parked, of at most 511 pages. While room is kept for it, the
+//!   gate is held, or it is ready, and [`Ready`](super::ready::Ready) is as it was when it was
+//!   parked: whoever enters otherwise puts it on its lists first. Who cannot takes the room, and
+//!   then nobody enters until the pcp was closed: whoever closes it frees the range next.
+//! - **PARK-2** while a range is parked, `others` of the active list counts `room` pages, at least
+//!   the range's, beside those on lists. So the limits of PCP-4 and BUDGET-2 hold for it, too.
+//! - **PARK-3** the words of a parked range are claimed: no request, free or change of a range
+//!   finds a block in somebody's hands there.
+
+use crate::sync::{AtomicU64, Ordering::Relaxed};
+
+/// A parked range, and what was counted of those before.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Parked {
+    /// The range's frame above 32 bits of its pages; 0: none is parked.
+    range: AtomicU64,
+    /// Times that one was taken.
+    taken: AtomicU64,
+    /// Base pages of their blocks.
+    taken_pages: AtomicU64,
+    /// Order of its block above 32 bits of the pages that a range to be parked has; 0 where no room
+    /// is kept (PARK-2).
+    room: AtomicU64,
+}
+
+impl Parked {
+    /// The range: frame, and pages. Exact only for the holder of the gate.
+    #[inline(always)]
+    pub(crate) fn range(&self) -> Option<(u32, u32)> {
+        let range = self.range.load(Relaxed);
+        (range != 0).then_some(((range >> 32) as u32, range as u32))
+    }
+
+    /// Pages that are parked. Exact only for the holder of the gate.
+    #[inline(always)]
+    pub(crate) fn pages(&self) -> u32 {
+        self.range.load(Relaxed) as u32
+    }
+
+    /// Takes the room back that is kept, for the holder of the gate.
+    #[inline(always)]
+    pub(super) fn take_room(&self) -> u32 {
+        let room = self.room.load(Relaxed);
+        if room != 0 {
+            self.room.store(0, Relaxed);
+        }
+        room as u32
+    }
+
+    /// The order of the block that a range of so many pages is the front of, if that is what room
+    /// is kept for. Exact only for the holder of the gate.
+    #[inline(always)]
+    pub(crate) fn order(&self, pages: u64) -> Option<u32> {
+        let room = self.room.load(Relaxed);
+        (room & 0xffff_ffff == pages).then_some((room >> 32) as u32)
+    }
+
+    /// Takes the range, for the holder of the gate: its words are the caller's.
+    pub(crate) fn take(&self) -> Option<(u32, u32)> {
+        let range = self.range();
+        if range.is_some() {
+            self.range.store(0, Relaxed);
+        }
+        range
+    }
+
+    /// Whether such a range, of a block of this order, may be parked, for the holder of the gate.
+    #[inline(always)]
+    pub(super) fn is_for(&self, order: u32, pages: u32) -> bool {
+        self.room.load(Relaxed) == room_for(order, pages) && self.pages() == 0
+    }
+
+    /// Keeps room for such a range, for the holder of the gate.
+    pub(super) fn keep_room(&self, order: u32, pages: u32) {
+        self.room.store(room_for(order, pages), Relaxed);
+    }
+
+    /// Whether room is kept.
+    #[inline(always)]
+    pub(super) fn has_room(&self) -> bool {
+        self.room.load(Relaxed) != 0
+    }
+
+    /// Parks a range, for the holder of the gate.
+    #[inline(always)]
+    pub(super) fn put(&self, frame: u64, pages: u32) {
+        self.range.store(frame << 32 | u64::from(pages), Relaxed);
+    }
+
+    /// Hands the range out, for the holder of the gate, and counts it; `block`: its block's pages.
+    #[inline(always)]
+    pub(super) fn hand_out(&self, block: u64) {
+        self.range.store(0, Relaxed);
+        let (taken, pages) = self.taken();
+        self.taken.store(taken + 1, Relaxed);
+        self.taken_pages.store(pages + block, Relaxed);
+    }
+
+    /// Ranges that were taken, and the pages of their blocks.
+    pub(crate) fn taken(&self) -> (u64, u64) {
+        (self.taken.load(Relaxed), self.taken_pages.load(Relaxed))
+    }
+}
+
+#[inline(always)]
+fn room_for(order: u32, pages: u32) -> u64 {
+    u64::from(order) << 32 | u64::from(pages)
+}
