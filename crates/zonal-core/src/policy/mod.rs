@@ -129,7 +129,8 @@ impl PcpPolicy {
             Pageblocks::Shared => self.orders,
             Pageblocks::Owned => 0,
         };
-        ListMap::new(orders, self.huge_lists, grouping)
+        let row = if self.depot.magazines > 0 { self.depot.row } else { 0 };
+        ListMap::new(orders, self.huge_lists, grouping).with_row(row)
     }
 }
 

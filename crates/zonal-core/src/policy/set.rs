@@ -188,6 +188,8 @@ pub const SETTINGS: &[Setting] = &[
         "CPUs that share a depot: those of a last-level cache (if known), or of a node"),
     setting!("depot.block", pcp.depot.block: u8 in 0..=10,
         "a depot is filled with blocks of up to this order, split outside the zone lock; 0: not"),
+    setting!("depot.row", pcp.depot.row: u16 in 0..=1023,
+        "another CPU's pages that are kept apart and go back to it together; 0: they stay"),
     setting!(
         "watermark.min_free",
         watermark.min_free,

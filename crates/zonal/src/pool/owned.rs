@@ -109,7 +109,10 @@ impl Drop for OwnedPages {
         // SAFETY: (1) the block is handed out, so the pool is alive (LIFE-1).
         let fast: FastRef = unsafe { pool.as_ref() }.fast;
         let freed = match order {
-            Order::ZERO => fast.push_page(start).is_ok(),
+            Order::ZERO => match fast.push_page(start) {
+                Ok(()) => true,
+                Err(frame) => fast.push_page_again(frame),
+            },
             _ => fast.push_block(start, order),
         };
         if !freed {

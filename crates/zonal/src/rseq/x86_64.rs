@@ -8,7 +8,8 @@ use std::mem::offset_of;
 
 use super::layout::{
     ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, FIRST_FRAME, FRAMES, HI, LEN, LIMIT, LIST_BYTES,
-    LIST_CAP, LISTS, LO, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS, STRAY_BITS, THRESHOLD,
+    LIST_CAP, LISTS, LO, NEAR_FRAMES, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS,
+    STRAY_BITS, THRESHOLD,
 };
 use super::{FAST_TO_WORDS, Fast, FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
@@ -272,7 +273,6 @@ macro_rules! push {
             slots = const LISTS + SLOTS,
             allocated = const LISTS + ALLOCATED,
             first = const FIRST_FRAME,
-            frames = const FRAMES,
             what = const (1 << PCP_SHIFT) - 1,
             end = const PCP_END,
             tag_mask = const TAG_MASK,
@@ -305,6 +305,7 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
             // Carry: free_count is below its cap, so it grows by this page.
             concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
             mask = const STRAY_BITS | PREV,
+            frames = const NEAR_FRAMES,
         );
     }
     true
@@ -331,6 +332,7 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
             "mov {x}, [{p} + {r} + {allocated}]",
             grow_any!("{p} + {r}"),
             r = in(reg) list,
+            frames = const FRAMES,
             mask = const STRAY_BITS,
             prev = const PREV_BIT,
             threshold = const THRESHOLD,
@@ -501,6 +503,7 @@ pub(crate) unsafe fn push_any(fast: FastRef, list: usize, frame: usize) -> bool 
             r = in(reg) list,
             l = out(reg) _,
             out("rcx") _,
+            frames = const FRAMES,
             slow = const SLOW,
             active_shift = const ACTIVE_SHIFT,
             no_list = const NO_LIST,

@@ -42,6 +42,7 @@ mod range_programs;
 mod ranges;
 mod refresh;
 mod refusal;
+mod row;
 mod runs;
 mod sealed;
 mod setup;

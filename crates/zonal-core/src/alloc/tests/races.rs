@@ -57,14 +57,16 @@ fn who_holds_everything_finds_every_magazine_on_a_stack() {
                 std::thread::yield_now();
             }
         });
-        let depots = || pool.zone_ops(ZONE).depots().map(|(_, depot)| depot);
+        let depots = || pool.zone_ops(ZONE).depots();
         let mut changes = 0;
         let mut changed = 0;
         for _ in 0..200_000 {
             let mut held = Vec::new();
             pool.hold_all(&mut |one| held.push(one));
-            for depot in depots() {
-                let (stacked, has) = depot.arrays(pool.tables.slots);
+            for (cpu, depot) in depots() {
+                let ops = pool.zone_ops(ZONE);
+                let shelves = ops.shelves(cpu).map(|(_, shelf)| shelf);
+                let (stacked, has) = depot.arrays(pool.tables.slots, shelves);
                 assert_eq!(stacked, has, "a magazine is in somebody's hands");
             }
             while held.pop().is_some() {}

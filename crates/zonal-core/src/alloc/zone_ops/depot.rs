@@ -6,15 +6,21 @@ use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::machine::CPUS_MAX;
 use crate::pcp::depot::{DEPOT, Depot, Magazine};
+use crate::pcp::stack;
 use crate::pcp::state::{Pcp, PcpList};
 use crate::pcp::tune::{PcpParams, SCALE_MAX_DEFAULT};
 use crate::platform::{Platform, Step};
 use crate::policy::Policy;
-use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, PageCount};
 use crate::zone::state::LockedZone;
 
 const _: () = assert!(DEPOT.cpu.0 as usize == CPUS_MAX);
+
+/// Whether there is a magazine.
+fn full(shelf: &AtomicU64) -> bool {
+    stack::top(shelf).is_some()
+}
 
 /// The word of a block of `list` in a depot (DEPOT-2).
 pub fn depot_word(list: &PcpList) -> PageWord {
@@ -56,9 +62,28 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         self.depots().map(|(_, depot)| u64::from(depot.pages())).sum()
     }
 
-    /// Whether a CPU's depot has a magazine of a list.
+    /// Where magazines of the depot in a CPU's pcp are, with their list: its own shelves, and for
+    /// each CPU of the group the one of rows that came back to it.
+    pub fn shelves(
+        self,
+        cpu: CpuId,
+    ) -> impl Iterator<Item = (usize, &'a AtomicU64)> + use<'s, 'a, P> {
+        let lists = self.on.map.len();
+        let row = self.on.map.row().map_or(lists, |(row, _)| row);
+        let cpus = if row == lists { 0 } else { self.on.cpus() as u32 };
+        let group = (0..cpus).map(CpuId).filter(move |other| *other != cpu);
+        let rows = group.map(move |other| self.pcp(other)).filter(move |pcp| pcp.depot_cpu == cpu);
+        let rows = rows.map(move |pcp| (row, pcp.depot.shelf(row)));
+        let depot = &self.pcp(cpu).depot;
+        (0..lists).map(move |list| (list, depot.shelf(list))).chain(rows)
+    }
+
+    /// Whether there is a magazine for a CPU's list.
     pub fn depot_has(self, cpu: CpuId, list: usize) -> bool {
-        self.depot(self.pcp(cpu)).is_some_and(|depot| depot.has(list))
+        let pcp = self.pcp(cpu);
+        let own =
+            || self.on.map.row().is_some_and(|(row, of)| of == list && full(pcp.depot.shelf(row)));
+        self.depot(pcp).is_some_and(|depot| full(depot.shelf(list)) || own())
     }
 
     /// Whether a depot holds pages, or they are on their way.
@@ -68,7 +93,10 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
 
     /// How often magazines came to the depots or left them.
     pub fn depot_changes(self) -> u64 {
-        self.depots().map(|(_, depot)| depot.changes()).fold(0, u64::wrapping_add)
+        // Those of rows are in the pcps of all CPUs.
+        let cpus = if self.on.policy().pcp.depot.magazines == 0 { 0 } else { self.on.cpus() };
+        let all = (0..cpus).map(|cpu| self.pcp(CpuId(cpu as u32)));
+        all.map(|pcp| pcp.depot.changes()).fold(0, u64::wrapping_add)
     }
 
     /// Empties the depots into the buddy. Returns the pages moved.
@@ -95,26 +123,38 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     /// Large blocks first. Returns the pages moved.
     fn empty(self, cpu: CpuId, depot: &'a Depot, pages: PageCount) -> u64 {
         let mut moved = 0;
-        let mut list = self.on.map.len();
-        while moved < u64::from(pages) && list > 0 && !depot.is_empty() {
-            if !depot.has(list - 1) {
-                list -= 1;
-                continue;
+        for list in (0..self.on.map.len()).rev() {
+            let shelves = self.shelves(cpu).filter(|(of, _)| *of == list);
+            for (_, shelf) in shelves {
+                moved += self.empty_shelf((cpu, depot), (list, shelf), u64::from(pages) - moved);
+                if moved >= u64::from(pages) || depot.is_empty() {
+                    return moved;
+                }
             }
-            let record = &self.pcp(cpu).lists[list - 1];
+        }
+        moved
+    }
+
+    /// The same of one shelf.
+    fn empty_shelf(
+        self,
+        (cpu, depot): (CpuId, &'a Depot),
+        (list, shelf): (usize, &AtomicU64),
+        pages: u64,
+    ) -> u64 {
+        let mut moved = 0;
+        while moved < pages && full(shelf) {
+            let record = &self.pcp(cpu).lists[list];
             // The lock first (DEPOT-1).
             let mut locked = self.lock();
-            match depot.take(&mut locked, self.on.slots, list - 1, record.order()) {
-                Some(magazine) => {
-                    moved += self.free_magazine(&mut locked, record, &magazine);
-                    let blocks = magazine.frames().len() as u32;
-                    depot.emptied(&mut locked, self.on.slots, magazine);
-                    drop(locked);
-                    let zone = self.zone.id;
-                    self.on.platform.cost(Step::Depot { zone, group: cpu, blocks });
-                }
-                None => list -= 1,
-            }
+            let taken = depot.take(&mut locked, self.on.slots, shelf, record.order());
+            let Some(magazine) = taken else { break };
+            moved += self.free_magazine(&mut locked, record, &magazine);
+            let blocks = magazine.frames().len() as u32;
+            depot.emptied(&mut locked, self.on.slots, magazine);
+            drop(locked);
+            let zone = self.zone.id;
+            self.on.platform.cost(Step::Depot { zone, group: cpu, blocks });
         }
         moved
     }
@@ -146,10 +186,12 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     pub fn each_in_depots(self, mut see: impl FnMut(&AtomicU32, PageWord)) {
         for (cpu, depot) in self.depots() {
             let lists = &self.pcp(cpu).lists;
-            depot.each(self.on.slots, |list, frames| {
+            for (list, shelf) in self.shelves(cpu) {
                 let word = depot_word(&lists[list]);
-                frames.iter().for_each(|slot| see(slot, word));
-            });
+                depot.each(self.on.slots, shelf, |frames| {
+                    frames.iter().for_each(|slot| see(slot, word));
+                });
+            }
         }
     }
 }

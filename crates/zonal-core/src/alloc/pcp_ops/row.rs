@@ -1,0 +1,102 @@
+//! The row: pages that another CPU handed out, kept apart from the CPU's own and given back to that
+//! one as whole magazines. So the words of neighbouring pages, which share a line, are written by
+//! one CPU again, however often pages change hands.
+//!
+//! ```text
+//!  free of another CPU's page ──► row ── full: magazine ──► shelf of that CPU ──► its empty list
+//!        │ of a third CPU                 │ no room                │ not needed, pressure, drains
+//!        ▼                                ▼                        ▼
+//!  the list of pages                               the zone's buddy
+//! ```
+//! A row is a list of the pcp like others, of order 0, and never popped. Its pages go back to one
+//! CPU of the pcp's group at a time, the one that the first of them came from.
+
+use super::PcpOps;
+use crate::alloc::zone_ops::PRESSED;
+use crate::frame::{PageState, PageWord};
+use crate::pcp::depot::Depot;
+use crate::pcp::state::Pcp;
+use crate::platform::Platform;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
+use crate::types::CpuId;
+
+impl<'a, P: Platform> PcpOps<'_, 'a, P> {
+    /// The list that a block of `list` is freed to that was handed out with this word. A full row
+    /// leaves first.
+    #[inline]
+    pub fn list_for(&mut self, list: usize, held: PageWord) -> usize {
+        match self.ops.on.map.row() {
+            Some((row, own)) if own == list => self.row_for((row, own), held),
+            _ => list,
+        }
+    }
+
+    #[inline(never)]
+    fn row_for(&mut self, (row, own): (usize, usize), held: PageWord) -> usize {
+        let (ops, pcp) = (self.ops, self.closed.pcp);
+        let PageState::Allocated { pcp: from, .. } = held.state() else { return own };
+        // The core's own fast path puts such pages on the list; only sequences ask for the row.
+        let asked = pcp.fills_row() && pcp.may_have_sequences(&ops.on.platform);
+        if from.cpu == pcp.cpu() || !asked {
+            return own;
+        }
+        let Some(depot) = ops.depot(pcp).filter(|_| !ops.zone.has(PRESSED)) else { return own };
+        if self.addressee(from.cpu).is_none() {
+            // So that sequences know some word, and do not ask for each such page. A row of them
+            // goes to the depot, to anybody.
+            if pcp.row_word.load(Relaxed) == PageWord::NONE.0 {
+                pcp.row_word.store(held.0, Relaxed);
+            }
+            return own;
+        }
+        if self.closed.len(row) >= pcp.lists[row].cap {
+            self.send_row(depot, row);
+        }
+        if self.closed.len(row) == 0 {
+            // Relaxed: advice.
+            pcp.row_word.store(held.0, Relaxed);
+        }
+        if pcp.row_word.load(Relaxed) == held.0 { row } else { own }
+    }
+
+    /// Gives the row back, to the buddy what the depot has no room for.
+    fn send_row(&mut self, depot: &Depot, row: usize) {
+        self.closed.pcp.row_left();
+        while self.closed.len(row) > 0 {
+            let blocks = self.closed.len(row).min(self.magazine_blocks(depot, row));
+            if !self.put_magazine(depot, row, blocks) {
+                let rest = self.closed.pcp.lists[row].pages_of(self.closed.len(row));
+                self.drain_pages(rest, row);
+                return;
+            }
+        }
+    }
+
+    /// The pcp of a CPU that takes rows from this one: another one of its group that is online.
+    fn addressee(&self, cpu: CpuId) -> Option<&'a Pcp> {
+        let (ops, pcp) = (self.ops, self.closed.pcp);
+        let known = (cpu.0 as usize) < ops.on.cpus() && cpu != pcp.cpu() && ops.on.is_online(cpu);
+        known.then(|| ops.pcp(cpu)).filter(|addressee| addressee.depot_cpu == pcp.depot_cpu)
+    }
+
+    /// Where a magazine of a list goes.
+    pub(super) fn shelf_for(&self, depot: &'a Depot, list: usize) -> &'a AtomicU64 {
+        let addressee = || match PageWord(self.closed.pcp.row_word.load(Relaxed)).state() {
+            PageState::Allocated { pcp, .. } => self.addressee(pcp.cpu),
+            _ => None,
+        };
+        match self.ops.on.map.row() {
+            // Who has its pages is gone: they are anybody's.
+            Some((row, own)) if row == list => {
+                addressee().map_or(depot.shelf(own), |addressee| addressee.depot.shelf(row))
+            }
+            _ => depot.shelf(list),
+        }
+    }
+
+    /// The rows that came back for a list.
+    pub(super) fn rows_back(&self, list: usize) -> Option<&'a AtomicU64> {
+        let (row, _) = self.ops.on.map.row().filter(|(_, own)| *own == list)?;
+        Some(self.closed.pcp.depot.shelf(row))
+    }
+}
