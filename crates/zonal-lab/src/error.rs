@@ -25,6 +25,9 @@ pub enum LabError {
     /// A run that cannot be: which figure, and what would do.
     #[error("{0}")]
     Plan(String),
+    /// A finished table could not be kept: which file, and why.
+    #[error("cannot keep a finished table: {0}")]
+    Kept(String),
     /// [`Stop::ask`](crate::Stop::ask) was called.
     #[error("the call was stopped")]
     Stopped,

@@ -83,6 +83,11 @@ impl Mechanisms {
         Mechanisms(self.0 | 1 << mechanism as u32)
     }
 
+    /// The names of those in the set.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        all().filter(move |(mechanism, ..)| self.has(*mechanism)).map(|(_, name, _)| *name)
+    }
+
     /// Whether it is in the set.
     #[inline]
     pub const fn has(self, mechanism: Mechanism) -> bool {
@@ -104,8 +109,7 @@ pub fn all() -> impl Iterator<Item = &'static (Mechanism, &'static str, &'static
 
 impl fmt::Display for Mechanisms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = all().filter(|(mechanism, ..)| self.has(*mechanism));
-        let words: Vec<String> = names.map(|(_, name, _)| format!("no-{name}")).collect();
+        let words: Vec<String> = self.names().map(|name| format!("no-{name}")).collect();
         f.write_str(&words.join(","))
     }
 }

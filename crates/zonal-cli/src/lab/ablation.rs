@@ -3,12 +3,13 @@
 use anyhow::ensure;
 use comfy_table::{Table as Drawn, presets};
 use serde::Serialize;
-use zonal_lab::experiment::ablation::{Ablation, Moved, mechanisms, near};
+use zonal_lab::experiment::ablation::{self, Ablation, Moved, mechanisms, near};
 use zonal_lab::experiment::{EXPERIMENTS, Experiment, SCHEMA_VERSION};
 use zonal_lab::mechanism::{Mechanism, all};
 use zonal_lab::report;
 
 use super::args::AblationArgs;
+use super::kept::Kept;
 use crate::output;
 use crate::verdict::Verdict;
 
@@ -68,6 +69,7 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
     let command = command(args);
     output::note(&command);
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
+    let kept = args.keep.clone().map(Kept::at);
     let mut ablations = Vec::new();
     for experiment in chosen {
         if !has_one(&experiment) {
@@ -77,7 +79,11 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
         }
         let steps = output::Steps::new(experiment.name, "parts", 0);
         let all = &mut |done, of| steps.at(done, of);
-        ablations.push(Ablation::run(&experiment, args.seed, &takes, all)?);
+        let kept: &dyn ablation::Kept = match &kept {
+            Some(kept) => kept,
+            None => &(),
+        };
+        ablations.push(Ablation::run(&experiment, args.seed, &takes, kept, all)?);
     }
     if let Some(page) = page {
         page.write(&report::ablation_html(&ablations, &command))?;

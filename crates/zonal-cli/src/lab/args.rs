@@ -319,6 +319,11 @@ pub struct AblationArgs {
     #[arg(long)]
     pub list: bool,
 
+    /// Keep each table in this file as soon as it is finished, and play none again that it has: so
+    /// an ablation that was interrupted goes on, and one of all experiments joins those of each.
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub keep: Option<PathBuf>,
+
     /// Write a page with a small plot for each experiment.
     #[arg(long, value_name = "FILE.html")]
     pub html: Option<PathBuf>,

@@ -5,6 +5,7 @@ pub mod args;
 mod calibrate;
 mod compare;
 mod jobs;
+mod kept;
 mod list;
 pub mod machines;
 mod measure;

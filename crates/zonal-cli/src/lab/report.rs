@@ -1,9 +1,5 @@
 //! `zonal lab report`: everything on one page.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use anyhow::Context;
 use serde::Serialize;
 use zonal_lab::experiment::{EXPERIMENTS, Experiment, Options, SCHEMA_VERSION, Table};
 use zonal_lab::recipe::{Recipe, quoted};
@@ -11,6 +7,7 @@ use zonal_lab::report::{Part, sweep_part, whole};
 use zonal_lab::sweep::{Sweep, axes};
 
 use super::args::ReportArgs;
+use super::kept::Kept;
 use super::once::machine;
 use super::sweep;
 use crate::output;
@@ -53,11 +50,18 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Verdict> {
     let command = format!("zonal lab report --seed {}{only} -o {file}", args.seed);
     output::note(&command);
     let page = output::Target::new(&args.output)?;
-    let mut kept = Kept::beside(&args.output);
+    let kept = Kept::at(args.output.with_extension("tables.jsonl"));
     let mut tables: Vec<(Table, &str)> = Vec::new();
     for experiment in chosen {
-        let table = match kept.take(experiment.name, args.seed) {
-            Some(table) => table,
+        let table = match kept.find(&experiment.command(&Options::seeded(args.seed))) {
+            Some(table) => {
+                let (name, file) = (experiment.name, kept.file());
+                output::note(&format!(
+                    "{name}: from {file}, which an interrupted report left; without it it is made \
+                     again"
+                ));
+                table.clone()
+            }
             None => made(&experiment, args.seed)?,
         };
         kept.add(&table)?;
@@ -93,50 +97,6 @@ fn made(experiment: &Experiment, seed: u64) -> anyhow::Result<Table> {
     let steps = output::Steps::new(experiment.name, "runs", 0);
     let options = Options::seeded(seed);
     Ok(experiment.run(&options, &mut |done, of| steps.at(done, of))?)
-}
-
-/// Tables that were finished, in a file beside the page while the report is being made: one that
-/// was interrupted goes on from there.
-struct Kept {
-    file: PathBuf,
-    found: Vec<Table>,
-}
-
-impl Kept {
-    fn beside(page: &Path) -> Kept {
-        let file = page.with_extension("tables.jsonl");
-        let text = fs::read_to_string(&file).unwrap_or_default();
-        Kept { file, found: text.lines().filter_map(Table::from_line).collect() }
-    }
-
-    /// The table of this experiment and seed, if it was finished.
-    fn take(&mut self, experiment: &str, seed: u64) -> Option<Table> {
-        let is_it = |table: &Table| table.experiment == experiment && table.seed == seed;
-        let at = self.found.iter().position(is_it)?;
-        let file = self.file.display();
-        output::note(&format!(
-            "{experiment}: from {file}, which an interrupted report left; without it it is made \
-             again"
-        ));
-        Some(self.found.swap_remove(at))
-    }
-
-    /// Keeps a table that is finished, on a line of its own, also behind a torn one.
-    fn add(&self, table: &Table) -> anyhow::Result<()> {
-        let text = fs::read_to_string(&self.file).unwrap_or_default();
-        let line = table.to_line();
-        if text.lines().any(|known| known == line) {
-            return Ok(());
-        }
-        let begin = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-        fs::write(&self.file, format!("{text}{begin}{line}\n"))
-            .with_context(|| format!("cannot write {}", self.file.display()))
-    }
-
-    /// The page has all of them.
-    fn remove(self) {
-        let _ = fs::remove_file(&self.file);
-    }
 }
 
 /// Policies at several sizes.

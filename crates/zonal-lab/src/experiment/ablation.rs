@@ -18,6 +18,27 @@ const PARTS: u64 = 20;
 /// Moves of less than this part of a target are left out.
 const STILL: f64 = 0.1;
 
+/// Tables that are finished, so that an ablation that was interrupted need not make them again.
+pub trait Kept: Sync {
+    /// The table that this command makes.
+    fn find(&self, command: &str) -> Option<Table>;
+    /// Keeps one more.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    fn add(&self, table: &Table) -> Result<(), LabError>;
+}
+
+/// None are.
+impl Kept for () {
+    fn find(&self, _command: &str) -> Option<Table> {
+        None
+    }
+    fn add(&self, _table: &Table) -> Result<(), LabError> {
+        Ok(())
+    }
+}
+
 /// A table without one mechanism after the other.
 #[derive(Clone, Debug)]
 pub struct Ablation {
@@ -67,13 +88,15 @@ pub fn mechanisms(experiment: &Experiment) -> &'static [(Mechanism, &'static str
 
 impl Ablation {
     /// Plays an experiment with all mechanisms, and then without each of those that `chosen` takes.
+    /// Tables that `kept` has are not played again.
     ///
     /// # Errors
-    /// As [`Experiment::run`], and an experiment of which nothing was published.
+    /// As [`Experiment::run`] and [`Kept::add`], and an experiment of which nothing was published.
     pub fn run(
         experiment: &Experiment,
         seed: u64,
         chosen: &dyn Fn(&str) -> bool,
+        kept: &dyn Kept,
         progress: Progress<'_>,
     ) -> Result<Ablation, LabError> {
         if experiment.target_percent <= 0.0 {
@@ -92,6 +115,10 @@ impl Ablation {
         let all: Vec<Options> =
             std::iter::once(None).chain(off.iter().map(|known| Some(known.0))).map(one).collect();
         let mut tables = rows::all(&all, PARTS, progress, |options, looked| {
+            if let Some(table) = kept.find(&experiment.command(options)) {
+                (0..PARTS).for_each(|_| looked());
+                return Ok(table);
+            }
             let mut said = 0;
             let table = experiment.run(options, &mut |done, of| {
                 while said * of < done * PARTS {
@@ -99,6 +126,7 @@ impl Ablation {
                     looked();
                 }
             })?;
+            kept.add(&table)?;
             Ok(table)
         })?
         .into_iter();
@@ -210,6 +238,8 @@ pub fn near(cells: &[Moved<'_>]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     #[test]
@@ -217,7 +247,7 @@ mod tests {
         let experiment = Experiment::named("vmstat-update-cost").unwrap();
         let chosen = |name: &str| ["folds", "contents"].contains(&name);
         let mut parts = 0;
-        let ablation = Ablation::run(&experiment, 1, &chosen, &mut |_, _| parts += 1).unwrap();
+        let ablation = Ablation::run(&experiment, 1, &chosen, &(), &mut |_, _| parts += 1).unwrap();
         assert_eq!(parts, 3 * PARTS, "the bar comes to its end");
         let [folds, contents] = &ablation.without[..] else { panic!("two are switched off") };
         let whole = ablation.cells(None);
@@ -235,10 +265,52 @@ mod tests {
         );
     }
 
+    /// Lines of finished tables, and how often one was found among them.
+    #[derive(Default)]
+    struct Lines(Mutex<(Vec<String>, usize)>);
+
+    impl Kept for Lines {
+        fn find(&self, command: &str) -> Option<Table> {
+            let mut lines = self.0.lock().unwrap();
+            let tables: Vec<Table> =
+                lines.0.iter().filter_map(|line| Table::from_line(line)).collect();
+            let found = tables.into_iter().find(|table| table.command == command)?;
+            lines.1 += 1;
+            Some(found)
+        }
+        fn add(&self, table: &Table) -> Result<(), LabError> {
+            self.0.lock().unwrap().0.push(table.to_line());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_was_finished_is_not_played_again_and_another_seed_or_mechanism_is() {
+        let experiment = Experiment::named("vmstat-update-cost").unwrap();
+        let (lines, mut parts) = (Lines::default(), 0);
+        let mut run = |seed, of: &[&str]| {
+            let chosen = |name: &str| of.contains(&name);
+            let all = Ablation::run(&experiment, seed, &chosen, &lines, &mut |_, _| parts += 1);
+            let all = all.unwrap();
+            let lines = lines.0.lock().unwrap();
+            (all.whole, all.without.len(), lines.0.len(), lines.1)
+        };
+        let (whole, without, kept, found) = run(1, &["folds"]);
+        assert_eq!((without, kept, found), (1, 2, 0));
+        assert_eq!(whole.command, "zonal lab ablation --seed 1 --experiment vmstat-update-cost");
+        let (again, without, kept, found) = run(1, &["folds", "reads"]);
+        assert_eq!((without, kept, found), (2, 3, 2), "only the new one is played");
+        assert_eq!(again, whole);
+        let (other, _, kept, found) = run(2, &["folds"]);
+        assert_eq!((kept, found), (5, 2));
+        assert_eq!(other.seed, 2);
+        assert_eq!(parts, 7 * PARTS, "the bar comes to its end");
+    }
+
     #[test]
     fn what_was_never_published_has_no_targets_to_leave() {
         let experiment = Experiment::named("pageblocks-2026").unwrap();
-        let error = Ablation::run(&experiment, 1, &|_| true, &mut |_, _| {}).unwrap_err();
+        let error = Ablation::run(&experiment, 1, &|_| true, &(), &mut |_, _| {}).unwrap_err();
         assert!(error.to_string().contains("nothing of it was published"), "{error}");
     }
 }

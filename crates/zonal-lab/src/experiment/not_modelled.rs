@@ -66,6 +66,7 @@ pub(super) const GAPS: &[Gap] = &[
             "percent_direct_scans",
             "kswapd_pages_scanned",
             "kswapd_pages_reclaimed",
+            "kswapd_efficiency_percent",
         ],
         columns: &["zlcfirst"],
         why: SCALE,
@@ -79,7 +80,12 @@ pub(super) const GAPS: &[Gap] = &[
     },
     Gap {
         experiment: LARGEDD,
-        rows: &["direct_pages_reclaimed", "kswapd_pages_scanned", "kswapd_pages_reclaimed"],
+        rows: &[
+            "direct_pages_reclaimed",
+            "kswapd_pages_scanned",
+            "kswapd_pages_reclaimed",
+            "kswapd_efficiency_percent",
+        ],
         columns: &["zlcfirst"],
         why: SCALE,
     },

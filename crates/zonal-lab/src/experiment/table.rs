@@ -130,6 +130,14 @@ pub const SCHEMA_VERSION: u32 = 1;
 impl Experiment {
     /// The command line that runs it.
     pub fn command(&self, options: &Options) -> String {
+        if options.brief {
+            let off: String =
+                options.without.names().map(|name| format!(" --mechanism {name}")).collect();
+            return format!(
+                "zonal lab ablation --seed {} --experiment {}{off}",
+                options.seed, self.name
+            );
+        }
         let cpus: Vec<String> = options.cpus.iter().map(u32::to_string).collect();
         let cpus = match cpus.is_empty() {
             true => String::new(),
