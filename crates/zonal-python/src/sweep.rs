@@ -62,8 +62,21 @@ fn fields(row: &Row) -> Vec<String> {
 #[pyclass(frozen, module = "zonal._native")]
 pub struct RowTexts(Arc<Vec<Row>>);
 
+/// Between the fields of a row in one text: no field has it.
+const END: char = '\u{1f}';
+
 #[pymethods]
 impl RowTexts {
+    /// Rows that `lines` gave.
+    #[new]
+    fn new(py: Python<'_>, lines: Vec<String>) -> PyResult<RowTexts> {
+        let read = |line: &String| {
+            Row::of(&line.split(END).map(str::to_owned).collect::<Vec<_>>()).map_err(Fault::from)
+        };
+        let rows: Result<Vec<Row>, Fault> = py.detach(|| lines.iter().map(read).collect());
+        Ok(RowTexts(Arc::new(rows?)))
+    }
+
     fn __len__(&self) -> usize {
         self.0.len()
     }
@@ -81,15 +94,43 @@ impl RowTexts {
         step: isize,
         len: usize,
     ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _all_there = self.part(start, step, len)?;
+        stream::capsule_of(py, RowBatches::new(Arc::clone(&self.0), start, step, len))
+    }
+
+    /// The same rows, each as one text that `new` reads.
+    fn lines(
+        &self,
+        py: Python<'_>,
+        start: usize,
+        step: isize,
+        len: usize,
+    ) -> PyResult<Vec<String>> {
+        let numbers = self.part(start, step, len)?;
+        let end = END.to_string();
+        let line = |at: usize| self.0[at].fields().collect::<Vec<_>>().join(&end);
+        Ok(py.detach(|| numbers.map(line).collect()))
+    }
+}
+
+impl RowTexts {
+    /// The numbers of `len` rows, the first at `start`, each `step` behind the one before.
+    fn part(
+        &self,
+        start: usize,
+        step: isize,
+        len: usize,
+    ) -> Result<impl Iterator<Item = usize>, Fault> {
         let last = len.checked_sub(1).map(|steps| {
             let steps = isize::try_from(steps).ok()?.checked_mul(step)?;
             start.checked_add_signed(steps)
         });
         let ends = [Some(start), last.unwrap_or(Some(0))];
         if len > 0 && !ends.iter().all(|end| end.is_some_and(|end| end < self.0.len())) {
-            return Err(none(start).into());
+            return Err(none(start));
         }
-        stream::capsule_of(py, RowBatches::new(Arc::clone(&self.0), start, step, len))
+        // Both ends are rows, so all between them are.
+        Ok((0..len).map(move |at| start.wrapping_add_signed(step.wrapping_mul(at as isize))))
     }
 }
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, get_args, get_type_hints
 
 import pytest
 
@@ -447,10 +447,23 @@ def test_rows_are_a_sequence_and_a_table_that_readers_take_without_dictionaries(
         table = arrow.table(rows[part])
         assert table.to_pylist() == plain[part]
         assert table.schema.field("seed").type == arrow.uint64()
-    # A copy has dictionaries; both are the same table.
-    assert pickle.loads(pickle.dumps(swept)).to_arrow().equals(swept.to_arrow())
+    for part in (slice(None), slice(None, None, -3), slice(4, 4)):
+        copy = pickle.loads(pickle.dumps(rows[part]))
+        assert isinstance(copy, zonal.RowList) and copy == rows[part]
+    copy = pickle.loads(pickle.dumps(swept))
+    assert isinstance(copy.rows, zonal.RowList) and copy.to_arrow().equals(swept.to_arrow())
     polars = pytest.importorskip("polars", reason="SKIPPED: polars is missing")
     assert polars.DataFrame(rows)["result_hash"].to_list() == [r["result_hash"] for r in plain]
+
+
+def test_a_row_has_the_keys_and_types_that_its_class_names(tmp_path: Path) -> None:
+    row = zonal.sweep({"cpus": [2]}, data=tmp_path / "a.csv", jobs=1, **SHORT).rows[0]
+    kinds = get_type_hints(zonal.SweepRow)
+    assert list(row) == list(kinds)
+    for name, kind in kinds.items():
+        assert isinstance(row[name], get_args(kind) or kind), name  # type: ignore[literal-required]
+    with pytest.raises(zonal.LabError):
+        _native.RowTexts(["no row"])
 
 
 def test_a_file_of_millions_of_equal_rows_is_read_within_bounded_memory(

@@ -39,6 +39,7 @@ from ._parquet import from_parquet, to_parquet
 from ._policy import Policy, PolicyLike, Setting, policies, policy
 from ._progress import Progress
 from ._results import Result
+from ._row import SweepRow
 from ._sweep import RowList, RowsError, Sweep, VersionError, read_rows, sweep
 from ._tune import Candidate, Load, Tuned, tune
 from .advice import Advice
@@ -83,6 +84,7 @@ __all__ = [
     "RowsError",
     "Setting",
     "Sweep",
+    "SweepRow",
     "Tensor",
     "TraceError",
     "Tuned",

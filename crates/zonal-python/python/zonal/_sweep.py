@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set
-from typing import Tuple, Union, overload
+from typing import Tuple, Union, cast, overload
 
 from . import _native
 from ._crew import Ended, Tasks, VersionError, checked, crew_of
 from ._errors import LabError
 from ._html import framed
-from ._paths import PathLike, path_text
+from ._paths import PathLike, local_text
 from ._policy import Policy, PolicyLike, text_of
 from ._results import pyarrow_module
+from ._row import Cell, SweepRow
 from .lab import _machine
 
 __all__ = ["RowsError", "Sweep", "VersionError", "read_rows", "sweep"]
@@ -32,11 +33,9 @@ _TASK_S = 0.5
 _TASK_ROWS = 1000
 
 Progress = Callable[[int, int, Optional[float]], object]
-Cell = Union[str, int, float, None]
-Row = Dict[str, Cell]
 
 
-class RowList(Sequence[Row]):
+class RowList(Sequence[SweepRow]):
     """Rows in their order, each made a dictionary when it is asked for: a million dictionaries
     would be several GiB. A slice is another such list. ``pyarrow.table(rows)``,
     ``polars.DataFrame(rows)`` and DuckDB read all of it by Arrow's C stream."""
@@ -49,12 +48,12 @@ class RowList(Sequence[Row]):
         return len(self._at)
 
     @overload
-    def __getitem__(self, at: int) -> Row: ...
+    def __getitem__(self, at: int) -> SweepRow: ...
 
     @overload
     def __getitem__(self, at: slice) -> "RowList": ...
 
-    def __getitem__(self, at: Union[int, slice]) -> "Union[Row, RowList]":
+    def __getitem__(self, at: Union[int, slice]) -> "Union[SweepRow, RowList]":
         if isinstance(at, slice):
             return RowList(self._texts, self._at[at])
         place = operator.index(at)
@@ -73,7 +72,8 @@ class RowList(Sequence[Row]):
         return f"<{len(self)} rows>"
 
     def __reduce__(self) -> "Tuple[object, ...]":
-        return (list, (list(self),))
+        texts = self._texts.lines(self._at.start, self._at.step, len(self))
+        return (_of_lines, (texts,))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._texts.stream(self._at.start, self._at.step, len(self))
@@ -85,6 +85,11 @@ class RowList(Sequence[Row]):
     def to_pandas(self) -> Any:
         """The rows as a ``pandas.DataFrame``, through Arrow."""
         return _pandas(self.to_arrow())
+
+
+def _of_lines(lines: List[str]) -> RowList:
+    """What was pickled."""
+    return RowList(_native.RowTexts(lines))
 
 
 def _pandas(table: Any) -> Any:
@@ -117,9 +122,9 @@ class Sweep:
     made: int
     #: Rows that the file had before.
     found: int
-    #: A dictionary for each row (a :class:`RowList`), in the order of the axes' values; those of
-    #: failed rows and of rows that were not made because of ``stop`` are left out.
-    rows: Sequence[Row] = field(repr=False)
+    #: A :class:`SweepRow` for each row, in the order of the axes' values; failed rows and rows that
+    #: were not made because of ``stop`` are left out.
+    rows: RowList = field(repr=False)
     _page: Optional[Callable[[], str]] = field(default=None, repr=False, compare=False)
 
     @property
@@ -145,7 +150,7 @@ class Sweep:
         return framed(self.html()) if self._page is not None and self.complete else None
 
     def __reduce__(self) -> "Tuple[object, ...]":
-        return (Sweep, (self.path, self.total, self.made, self.found, list(self.rows)))
+        return (Sweep, (self.path, self.total, self.made, self.found, self.rows))
 
     def to_pandas(self) -> Any:
         """The rows as a ``pandas.DataFrame``, through Arrow."""
@@ -153,14 +158,7 @@ class Sweep:
 
     def to_arrow(self) -> Any:
         """The rows as a ``pyarrow.Table``."""
-        if isinstance(self.rows, RowList):
-            return self.rows.to_arrow()
-        arrow = pyarrow_module()
-        kinds = {"text": arrow.string(), "count": arrow.uint64(), "figure": arrow.float64()}
-        schema = arrow.schema(
-            [arrow.field(name, kinds[kind], kind == "count") for name, kind in _columns()]
-        )
-        return arrow.Table.from_pylist(list(self.rows), schema=schema)
+        return self.rows.to_arrow()
 
 
 def read_rows(*paths: PathLike) -> RowList:
@@ -171,7 +169,7 @@ def read_rows(*paths: PathLike) -> RowList:
     LabError
         A file that is missing or no sweep's, rows of another version, or rows that contradict.
     """
-    return RowList(_native.rows_join([path_text(path) for path in paths]))
+    return RowList(_native.rows_join([local_text(path) for path in paths]))
 
 
 @lru_cache(maxsize=None)
@@ -179,8 +177,9 @@ def _columns() -> List[Tuple[str, str]]:
     return _native.rows_columns()
 
 
-def _row(fields: Sequence[str]) -> Row:
-    return {name: _cell(kind, text) for (name, kind), text in zip(_columns(), fields)}
+def _row(fields: Sequence[str]) -> SweepRow:
+    cells = {name: _cell(kind, text) for (name, kind), text in zip(_columns(), fields)}
+    return cast(SweepRow, cells)
 
 
 def _cell(kind: str, text: str) -> Cell:
@@ -324,7 +323,7 @@ def sweep(
     names = _axes(axes, seeds)
     name, toml = _machine(machine)
     checked(jobs, tries)
-    path = path_text(data)
+    path = local_text(data)
     rows = _native.Rows(name, toml, text_of(policy), workload, busy, warm_us, run_us, names, path)
     work = _Work(rows, tries, progress)
     try:

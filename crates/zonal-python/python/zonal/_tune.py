@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._errors import LabError
-from ._paths import PathLike, path_text
-from ._sweep import Row, sweep
+from ._paths import PathLike, local_text
+from ._sweep import sweep
 
 __all__ = ["Candidate", "Load", "Tuned", "tune"]
 
@@ -186,7 +186,7 @@ def tune(
     for values in start:
         study.enqueue_trial(dict(values))
     many = tuple(seeds)
-    trial_on = _Trials(client, Path(path_text(data)), reference, names, jobs)
+    trial_on = _Trials(client, Path(local_text(data)), reference, names, jobs)
     tried: Dict[str, Candidate] = {}
     done = 0
     while done < trials:
@@ -283,7 +283,7 @@ class _Trials:
         self, policies: Sequence[str], loads: Sequence[Load], seeds: Tuple[int, ...]
     ) -> List[Candidate]:
         asked = list(dict.fromkeys([self._reference, *policies]))
-        rows: Dict[Tuple[Load, str, int], Row] = {}
+        rows: Dict[Tuple[Load, str, int], Mapping[str, object]] = {}
         for load, group in _groups(loads):
             made = sweep(
                 {"workload": [each.workload for each in group], "policy": asked},
@@ -308,7 +308,7 @@ class _Trials:
         policy: str,
         loads: Sequence[Load],
         seeds: Tuple[int, ...],
-        rows: Mapping[Tuple[Load, str, int], Row],
+        rows: Mapping[Tuple[Load, str, int], Mapping[str, object]],
     ) -> Candidate:
         def ratios(name: str, load: Load) -> List[float]:
             place = f"{name} of {self._reference} on {load}"

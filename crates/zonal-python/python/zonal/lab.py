@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 from . import _native
 from ._errors import ArgumentError, MachineError
 from ._native import RUN_US, WARM_US
-from ._paths import PathLike, path_text
+from ._paths import PathLike, local_text, path_text
 from ._policy import Policy, PolicyLike, text_of
 from ._progress import Progress, adapted
 from ._results import text, texts
@@ -357,7 +357,7 @@ def sweep(
     threads = len(os.sched_getaffinity(0)) if jobs is None else _whole("jobs", jobs, 4096)
     with adapted(progress) as told:
         if output is not None:
-            rows, page = _native.lab_sweep(asked, over, path_text(output), threads, told)
+            rows, page = _native.lab_sweep(asked, over, local_text(output), threads, told)
         else:
             with tempfile.TemporaryDirectory(prefix="zonal-") as folder:
                 path = str(Path(folder) / "rows.csv")
