@@ -29,9 +29,11 @@ const HOSTS: &str = "manylinux_2_17";
 const TESTERS: [&str; 2] = ["pytest", "pytest-timeout"];
 /// Seconds that no single test takes, on whatever host.
 const TEST_LIMIT: &str = "--timeout=1200";
-/// What reads the results; each is installed if it can be had.
-const READERS: [&str; 12] = [
+/// What reads the results; each is installed if it can be had. PyTorch is not among them: with what
+/// it needs it takes six gigabytes.
+const READERS: [&str; 15] = [
     "numpy",
+    "jax",
     "pyarrow",
     "pandas",
     "polars",
@@ -39,6 +41,8 @@ const READERS: [&str; 12] = [
     "tqdm",
     "distributed",
     "fsspec",
+    "s3fs",
+    "moto[server]",
     "optuna",
     "nbclient",
     "nbformat",

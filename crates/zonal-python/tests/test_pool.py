@@ -218,60 +218,6 @@ def test_wrong_arguments_are_refused(pool: zonal.Pool) -> None:
         pool.empty((-1,))
 
 
-def test_dlpack_shares_the_memory_and_keeps_the_pages(pool: zonal.Pool) -> None:
-    free = pool.free_pages
-    buffer = pool.alloc(4096 * 3, zeroed=True)
-    array = np.from_dlpack(buffer)
-    assert (array.dtype, array.shape, array.ctypes.data) == ("uint8", (12288,), buffer.address)
-    grid = np.from_dlpack(buffer.tensor([3, 1024], "int32"))
-    assert grid.shape == (3, 1024) and grid.strides == (4096, 4)
-    buffer.view()[4096] = 5
-    assert grid[1, 0] == 5
-    del buffer
-    gc.collect()
-    assert pool.free_pages == free - 3
-    del array, grid
-    gc.collect()
-    assert pool.free_pages == free
-
-
-def test_a_capsule_that_nobody_takes_gives_the_pages_back(pool: zonal.Pool) -> None:
-    free = pool.free_pages
-    buffer = pool.alloc(4096)
-    tensor = buffer.tensor([2, 2], "bfloat16")
-    assert tensor.__dlpack_device__() == (1, 0) and (tensor.dtype, tensor.nbytes) == ("bfloat16", 8)
-    for version in (None, (0, 8), (1, 0), (9, 9)):
-        capsule = tensor.__dlpack__(max_version=version)
-        assert buffer.views == 1
-        del capsule
-        assert buffer.views == 0
-    with pytest.raises(BufferError):
-        tensor.__dlpack__(stream=1)
-    with pytest.raises(BufferError):
-        tensor.__dlpack__(dl_device=(2, 0))
-    with pytest.raises(BufferError):
-        tensor.__dlpack__(copy=True)
-    assert buffer.views == 0
-    del buffer, tensor
-    gc.collect()
-    assert pool.free_pages == free
-
-
-def test_jax_takes_a_tensor_without_a_copy(pool: zonal.Pool) -> None:
-    jax = pytest.importorskip("jax")
-    buffer = pool.alloc(4096, zeroed=True)
-    array = jax.dlpack.from_dlpack(buffer.tensor([4, 256], "float32"))
-    assert array.shape == (4, 256) and float(array.sum()) == 0
-    assert array.unsafe_buffer_pointer() == buffer.address
-
-
-def test_torch_takes_a_tensor_without_a_copy(pool: zonal.Pool) -> None:
-    torch = pytest.importorskip("torch")
-    buffer = pool.alloc(4096, zeroed=True)
-    tensor = torch.from_dlpack(buffer.tensor([4, 512], "bfloat16"))
-    assert tensor.data_ptr() == buffer.address and tensor.dtype == torch.bfloat16
-
-
 def test_a_cache_gives_memory_up_when_the_pool_is_short_of_it() -> None:
     pool = zonal.Pool(16 * MIB)
     cache: List[Any] = []
