@@ -21,9 +21,10 @@ impl<P: Platform> Ranges<'_, '_, P> {
     /// What stays of a range in front and behind are two ranges then.
     ///
     /// The CPU keeps the whole range that was freed last, if it was the front of a block, for the
-    /// next request of so many pages. Any other whole range of up to three blocks goes to the per-CPU lists of their orders, one that came
-    /// from a larger block as that block, if the rest of it is on top of those lists. Anything else
-    /// goes to the buddy in one hold of the zone lock, as the largest blocks that it makes.
+    /// next request of so many pages. Any other whole range of up to three blocks goes to the
+    /// per-CPU lists of their orders, as the block that it came from, if the rest of that is on top
+    /// of those lists. Anything else goes to the buddy in one hold of the zone lock, as the largest
+    /// blocks that it makes.
     ///
     /// # Errors
     /// [`FreeError`], with nothing changed, at the first page that is not handed out, is another
