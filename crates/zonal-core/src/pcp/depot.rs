@@ -151,7 +151,7 @@ pub(crate) fn whole_lines(batch: PageCount) -> PageCount {
 
 /// The depot of one group of CPUs and one zone. The first line has what nearly each exchange uses.
 #[derive(Debug, Default)]
-#[repr(C, align(128))]
+#[repr(C, align(64))]
 pub struct Depot {
     /// Base pages in full magazines, and of those on their way in or out (DEPOT-3).
     pages: AtomicU32,

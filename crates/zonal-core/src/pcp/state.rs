@@ -163,8 +163,6 @@ pub struct Pcp {
     pub(crate) ready: Ready,
     /// Counts that the fast path does not keep.
     pub(crate) events: PcpEvents<AtomicU64>,
-    /// The range that was freed last.
-    pub(crate) parked: Parked,
     /// The CPU whose store of this zone has the depot that this store uses.
     pub(crate) depot_cpu: CpuId,
     /// Base pages that the lists may hold of the zone's budget (BUDGET-2); 0 where there is none.
@@ -182,16 +180,22 @@ pub struct Pcp {
     /// NONE: no CPU yet. Advice: a thread that was moved may bring another one's page.
     pub(crate) row_word: AtomicU64,
     _room: [u64; ROOM],
-    /// The depot of the CPU's group, in the pcp of the group's first CPU.
+    /// The depot of the CPU's group, in the pcp of the group's first CPU; at a pair of lines. What
+    /// all CPUs of the group write is in its first two lines; the third has what never changes.
     pub(crate) depot: Depot,
+    /// The range that was freed last, on a line that no other CPU asks for.
+    pub(crate) parked: Parked,
+    _last: [u64; LAST],
 }
 
 /// Bytes from one store to the next.
 pub const PCP_BYTES: usize = 2048;
-/// The rest of them.
+/// The rest of them, in front of the depot, and of the last line.
 const ROOM: usize =
-    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 320 - size_of::<Depot>()) / 8;
+    (PCP_BYTES - 24 - NR_LISTS * size_of::<PcpList>() - 320 - size_of::<Depot>() - 64) / 8;
+const LAST: usize = (64 - size_of::<Parked>()) / 8;
 const _: () = assert!(size_of::<Pcp>() == PCP_BYTES, "fit ROOM to the fields");
+const _: () = assert!(core::mem::offset_of!(Pcp, depot).is_multiple_of(128));
 
 impl Default for Pcp {
     fn default() -> Pcp {
@@ -226,7 +230,6 @@ impl Default for Pcp {
             row_word: AtomicU64::default(),
             free_diff: AtomicI64::default(),
             events: PcpEvents::default(),
-            parked: Parked::default(),
             depot_cpu: CpuId::default(),
             ready: Ready::default(),
             start_pfn: 0,
@@ -234,6 +237,8 @@ impl Default for Pcp {
             frames: 0,
             _room: [0; ROOM],
             depot: Depot::default(),
+            parked: Parked::default(),
+            _last: [0; LAST],
         }
     }
 }
@@ -276,10 +281,10 @@ pub struct PcpEvents<T = u64> {
     pub depot_put_pages: T,
     /// Batches taken from a depot.
     pub depot_takes: T,
-    /// Those of them that were rows of this CPU's pages, which another one gave back.
-    pub row_takes: T,
     /// Their base pages.
     pub depot_taken_pages: T,
+    /// Of the batches taken those that were rows of this CPU's pages, which another one gave back.
+    pub row_takes: T,
     /// Base pages that went from the buddy to a depot.
     pub depot_fill_pages: T,
 }
