@@ -32,6 +32,7 @@ const PRESETS: &[&str] = &[
     include_str!("../../machines/grace-2023-72.toml"),
     include_str!("../../machines/sierraforest-2024-144.toml"),
     include_str!("../../machines/turin-2024-384.toml"),
+    include_str!("../../machines/graviton4-2024-192.toml"),
     include_str!("../../machines/sapphire-cxl-2023-112.toml"),
 ];
 
