@@ -79,23 +79,28 @@ fn conclusion(throughput: &Lines, waits: &Lines) -> String {
     if ends.len() < 2 {
         return String::new();
     }
-    let side = |(calls, at): &(f64, usize)| {
-        let waits = mean(waits, *at, last).map_or_else(String::new, |percent| {
-            format!(" and waits for zone locks {} % of its cycles", grouped(percent))
-        });
-        let name = &throughput.series[*at].name;
-        format!("{name} makes {} million calls a second{waits}", grouped(*calls))
-    };
+    let name = |end: &(f64, usize)| &throughput.series[end.1].name;
     let times = match least.0 > 0.0 {
-        true => format!(" ({:.2} times as many)", most.0 / least.0),
-        false => String::new(),
+        true => format!("{:.2} times as many as", most.0 / least.0),
+        false => "more than".to_owned(),
+    };
+    let waited = [most, least].map(|end| mean(waits, end.1, last));
+    let waited = match waited {
+        [Some(one), Some(other)] => format!(
+            "; they wait for zone locks {} and {} % of their cycles",
+            grouped(one),
+            grouped(other)
+        ),
+        _ => String::new(),
     };
     let sentence = format!(
-        "At {} {} the most and the fewest: {}{times}; {}.",
+        "{} {}: {} makes most calls, {} million a second, {times} {} ({}){waited}.",
         throughput.x,
         throughput.places[last],
-        side(most),
-        side(least)
+        name(most),
+        grouped(most.0),
+        name(least),
+        grouped(least.0)
     );
     format!("<p class=\"conclusion\">{}</p>", escape(&sentence))
 }
@@ -173,10 +178,9 @@ mod tests {
         let waits = lines(&[("policy=a", 90.0), ("policy=b", 5.0), ("policy=<c>", 50.0)]);
         let says = conclusion(&calls, &waits);
         for part in [
-            "At CPUs of the machine 8",
-            "policy=b makes 30 million calls a second and waits for zone locks 5 %",
-            "(3.00 times as many); policy=a makes 10 million",
-            "90 % of its cycles.",
+            "CPUs of the machine 8: policy=b makes most calls, 30 million a second",
+            "3.00 times as many as policy=a (10)",
+            "they wait for zone locks 5 and 90 % of their cycles.",
         ] {
             assert!(says.contains(part), "{part} is not in {says}");
         }
