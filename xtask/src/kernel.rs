@@ -16,6 +16,8 @@ mod machines;
 pub mod ostd;
 mod output;
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -24,7 +26,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::fuzz::target_directory;
 use machines::{Arch, Machine};
-use output::{Output, watch};
+use output::{Output, watch, watch_and};
 
 /// What a run is told.
 #[derive(Debug, Default)]
@@ -94,9 +96,16 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
             println!("== {}: {}", arch.name(), machine.name);
             let image = if machine.sections { &sections } else { &plain };
             let output = boot(arch, &machine, &image.join(machine.program))?;
-            for start in
-                ["passed: ", "count: ", "PANIC", "FAULT", "cannot boot", "programs: ", "growth: "]
-            {
+            for start in [
+                "passed: ",
+                "count: ",
+                "PANIC",
+                "FAULT",
+                "cannot boot",
+                "programs: ",
+                "growth: ",
+                "dimm: ",
+            ] {
                 output.all(start).for_each(|line| println!("   {start}{line}"));
             }
             good &= output.is_good();
@@ -113,7 +122,8 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
                 judged.push(vec![arch.name().into(), machine.name.into(), result.to_string()]);
                 continue;
             }
-            if let Some(growth) = output.all("growth: ").next() {
+            // The first line of a DIMM is that it is waited for.
+            if let Some(growth) = output.all("growth: ").next().or(output.all("dimm: ").nth(1)) {
                 let boot = output.all("boot: ").next().unwrap_or("");
                 grown.push([arch.name(), machine.name, boot, growth].map(String::from).to_vec());
             }
@@ -159,7 +169,27 @@ fn boot(arch: Arch, machine: &Machine, image: &Path) -> Result<Output> {
         .arg("-kernel")
         .arg(image)
         .args(["-append", &machine.words]);
-    watch(&mut command, LIMIT)
+    if machine.late_mib == 0 {
+        return watch(&mut command, LIMIT);
+    }
+    // A name for this process alone, and short: sockets' names may not be long.
+    let monitor = std::env::temp_dir().join(format!("zonal-monitor-{}", std::process::id()));
+    command.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
+    let output = watch_and(&mut command, LIMIT, |line| match line {
+        "dimm: waiting" => plug(&monitor),
+        _ => Ok(()),
+    });
+    let _ = std::fs::remove_file(&monitor);
+    output
+}
+
+/// Puts the machine's late memory into a slot, while it runs.
+fn plug(monitor: &Path) -> Result<()> {
+    let mut socket = UnixStream::connect(monitor).context("the emulator has no monitor")?;
+    socket.write_all(b"device_add pc-dimm,id=dimm,memdev=late,node=1\n")?;
+    // It has begun with the command once it says something.
+    socket.read_exact(&mut [0])?;
+    Ok(())
 }
 
 fn row(arch: Arch, machine: &Machine, output: &Output, what: &str) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 
 use zonal_core::alloc::{Allocator, OnlineError};
 use zonal_core::early::{Early, EarlyError, Want};
@@ -39,6 +40,8 @@ pub struct Firmware {
     nodes: usize,
     distances: [u8; MAX_NODES * MAX_NODES],
     command: Command,
+    /// Where DIMMs may come, and their node.
+    pub later: Option<(Range<u64>, NodeId)>,
 }
 
 /// Why the kernel cannot boot.
@@ -85,6 +88,7 @@ impl Firmware {
             nodes: 1,
             distances: [10; MAX_NODES * MAX_NODES],
             command: Command(""),
+            later: None,
         }
     }
 
@@ -191,11 +195,14 @@ fn policy(command: Command) -> Result<Policy, BootError> {
 
 /// Boots as far as an allocator that serves, on the first CPU alone.
 pub fn run(info: usize) -> Result<Boot, BootError> {
-    let Firmware { mut early, cpus, cpu_count, domains, nodes, distances, command } =
+    let Firmware { mut early, cpus, cpu_count, domains, nodes, distances, command, later } =
         arch::find_firmware(info)?;
     early.reserve(image::bytes())?;
     let mut found = [NO_ZONE; KINDS * MAX_NODES];
     let zones = zones::find(early.memory(), arch::LIMITS, &mut found)?;
+    if let Some((bytes, node)) = &later {
+        make_room(&mut found[..zones.zones], bytes, *node);
+    }
     let mut cpu_nodes = [NodeId(0); MAX_CPUS];
     let mut there = [false; MAX_CPUS];
     for (id, cpu) in cpus[..cpu_count].iter().enumerate() {
@@ -253,6 +260,18 @@ pub fn run(info: usize) -> Result<Boot, BootError> {
     }
     arch::unmask_all();
     Ok(Boot { early, command, machine, words, online: handed.online, there })
+}
+
+/// A zone of the node spans memory that may come behind it, so that there are words for its pages.
+fn make_room(zones: &mut [ZoneSpec], bytes: &Range<u64>, node: NodeId) {
+    let (start, end) = (bytes.start >> 12, bytes.end >> 12);
+    // The last one: nothing lies between it and what comes.
+    match zones.last_mut() {
+        Some(zone) if zone.node == node && zone.start_pfn + zone.spanned <= start => {
+            zone.spanned = end - zone.start_pfn;
+        }
+        _ => say!("no zone has room for memory at {:#x}", bytes.start),
+    }
 }
 
 /// The table has rows of as many nodes as there are: it was filled that way.

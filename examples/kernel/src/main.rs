@@ -63,6 +63,10 @@ extern "C" fn kernel_main(info: usize) -> ! {
     if command.has("count") {
         count::run();
     }
+    #[cfg(target_arch = "x86_64")]
+    if command.has("dimm") {
+        memory::dimm(&boot, command.number("rounds", 3000));
+    }
     if command.has("programs") {
         programs::run(&command);
     }

@@ -120,3 +120,43 @@ pub fn run(before: u64, rounds: u64) {
     say!("memory: left and came back {left} times beside programs, {refused} times none was free");
     programs::check(before, "memory that goes and comes beside programs");
 }
+
+/// A DIMM comes while programs run on all CPUs, is used, leaves, and comes back.
+#[cfg(target_arch = "x86_64")]
+pub fn dimm(boot: &Boot, rounds: u64) {
+    const PATIENCE: u64 = 60_000_000_000;
+    let core = kernel::core();
+    let before = programs::free_pages();
+    programs::storm(4, rounds);
+    programs::check(before, "programs before a DIMM");
+    // Whoever has the machine's monitor reads this.
+    say!("dimm: waiting");
+    let start = arch::now();
+    let bytes = loop {
+        if let Some(bytes) = arch::new_dimm() {
+            break bytes;
+        }
+        assert!(arch::now() - start < PATIENCE, "no DIMM came");
+        let idle = kernel::running().skip(1).filter(|cpu| programs::is_done(*cpu));
+        idle.for_each(|cpu| programs::tell(cpu, programs::RUN));
+    };
+    let pages = Pfn(bytes.start >> 12)..Pfn(bytes.end >> 12);
+    let count = pages.end.0 - pages.start.0;
+    memory::add(core, pages.clone()).expect("a zone has room for it");
+    kernel::running().skip(1).for_each(programs::wait_for);
+    programs::empty_mail();
+    say!("dimm: {count} pages at {:#x}, beside {} of the boot", bytes.start, boot.online);
+    programs::check(before + count, "a DIMM that came while programs ran");
+    programs::storm(5, rounds);
+    programs::check(before + count, "programs on a DIMM");
+    // Every page of it is there, and can be had.
+    let request = Gfp::KERNEL | Gfp::MEMALLOC;
+    core.ranges().alloc_at(pages.clone(), request).expect("nobody has a page of it");
+    mark(&pages, false);
+    mark(&pages, true);
+    core.ranges().free(pages.clone()).expect("they are ours");
+    memory::remove(core, pages.clone()).expect("nobody has a page of it");
+    programs::check(before, "a DIMM that left");
+    memory::add(core, pages).expect("it left");
+    programs::check(before + count, "a DIMM that came back");
+}

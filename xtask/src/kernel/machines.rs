@@ -110,6 +110,8 @@ pub struct Machine {
     most_cpus: u32,
     mib: u32,
     nodes: Vec<Node>,
+    /// MiB of a DIMM that comes while the kernel runs, to the second node.
+    pub late_mib: u32,
     /// More of the board, if it is to be another than usual.
     board: &'static str,
     time: Time,
@@ -137,6 +139,7 @@ impl Machine {
             most_cpus: cpus,
             mib,
             nodes: Vec::new(),
+            late_mib: 0,
             board: "",
             time: Time::Turns,
             sections: false,
@@ -222,6 +225,8 @@ impl Machine {
             node(16 << 10, 3, 3),
             node(16 << 10, 4, 4),
         ];
+        // The second one's memory lies above 4 GiB, as that of a DIMM does.
+        let high = [node(2048, 0, 1), node(1024, 2, 3)];
         let no_cpu = [node(256, 0, 1), Node { mib: 256, cpus: None }];
         vec![
             Machine::new("1 CPU, 128 MiB", 1, 128).counted(),
@@ -241,8 +246,14 @@ impl Machine {
             Machine::new("3 CPUs, 3 nodes, one without memory", 3, 0).nodes(&no_memory).judged(),
             Machine::new("64 GiB, 4 nodes, one worker", 5, 0).nodes(&large).deferred("workers=1"),
             Machine::new("64 GiB, 4 nodes, a worker on each", 5, 0).nodes(&large).deferred(""),
+            Machine::new("4 CPUs, 2 nodes, a DIMM comes", 4, 0).nodes(&high).with_dimm(256),
             Machine::new("instructions", 1, 256).counting(),
         ]
+    }
+
+    /// A DIMM comes while programs run, leaves and comes back.
+    fn with_dimm(self, late_mib: u32) -> Machine {
+        Machine { late_mib, words: "dimm period=20000 rounds=3000".to_owned(), ..self.parallel() }
     }
 
     /// Memory comes online while the kernel runs.
@@ -261,7 +272,10 @@ impl Machine {
             "-smp".to_owned(),
             format!("{},maxcpus={}", self.cpus, self.most_cpus),
             "-m".to_owned(),
-            format!("{}M", self.mib),
+            match self.late_mib {
+                0 => format!("{}M", self.mib),
+                late => format!("{}M,slots=4,maxmem={}M", self.mib, self.mib + late),
+            },
         ];
         let mut add = |option: &str, value: String| all.extend([option.to_owned(), value]);
         if !self.board.is_empty() {
@@ -279,6 +293,10 @@ impl Machine {
                 text += &format!(",cpus={from}-{to}");
             }
             add("-numa", text);
+        }
+        if self.late_mib > 0 {
+            let late = format!("memory-backend-ram,id=late,size={}M,reserve=off", self.late_mib);
+            add("-object", late);
         }
         for from in 0..self.nodes.len() {
             for to in 0..from {

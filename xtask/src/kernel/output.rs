@@ -38,6 +38,15 @@ impl Output {
 
 /// Runs an emulator, whose output is the machine's serial port, until it ends or `limit` is over.
 pub fn watch(emulator: &mut Command, limit: Duration) -> Result<Output> {
+    watch_and(emulator, limit, |_| Ok(()))
+}
+
+/// The same, and does something at each line.
+pub fn watch_and(
+    emulator: &mut Command,
+    limit: Duration,
+    mut at_line: impl FnMut(&str) -> Result<()>,
+) -> Result<Output> {
     let start = Instant::now();
     let mut child = emulator
         .stdin(Stdio::null())
@@ -56,6 +65,11 @@ pub fn watch(emulator: &mut Command, limit: Duration) -> Result<Output> {
     });
     let mut output = Output::default();
     while let Ok(line) = receive.recv_timeout(limit.saturating_sub(start.elapsed())) {
+        if let Err(error) = at_line(&line) {
+            child.kill()?;
+            child.wait()?;
+            return Err(error);
+        }
         output.lines.push(line);
     }
     // It has closed its port, or its time is up.

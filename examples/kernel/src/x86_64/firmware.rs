@@ -66,7 +66,7 @@ fn entries(table: &[u8], head: usize) -> impl Iterator<Item = (u8, &[u8])> {
 /// An entry of the SRAT that is in force.
 enum Near {
     Cpu { apic: u64, domain: u32 },
-    Memory { start: u64, end: u64, domain: u32 },
+    Memory { start: u64, end: u64, domain: u32, may_come: bool },
 }
 
 fn affinities(srat: &[u8]) -> impl Iterator<Item = Near> {
@@ -78,8 +78,9 @@ fn affinities(srat: &[u8]) -> impl Iterator<Item = Near> {
                 Near::Cpu { apic: field(3, 1), domain: domain as u32 }
             }
             1 if field(28, 4) & 1 != 0 && field(16, 8) > 0 => {
-                let (start, bytes) = (field(8, 8), field(16, 8));
-                Near::Memory { start, end: start.saturating_add(bytes), domain: field(2, 4) as u32 }
+                let (start, bytes, domain) = (field(8, 8), field(16, 8), field(2, 4) as u32);
+                let may_come = field(28, 4) & 2 != 0;
+                Near::Memory { start, end: start.saturating_add(bytes), domain, may_come }
             }
             2 if field(12, 4) & 1 != 0 => {
                 Near::Cpu { apic: field(8, 4), domain: field(4, 4) as u32 }
@@ -129,9 +130,12 @@ pub fn find(info: usize) -> Result<Firmware, BootError> {
     for near in affinities(srat) {
         match near {
             Near::Cpu { apic, domain } => found.set_cpu_domain(apic, domain),
-            Near::Memory { start, end, domain } => {
+            Near::Memory { start, end, domain, may_come } => {
                 let node = zones::node_of(found.domains(), domain).unwrap_or_default();
                 found.early.set_node(start..end, node)?;
+                if may_come {
+                    found.later = Some((start..end, node));
+                }
             }
         }
     }
