@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::record::Record;
 use crate::tools;
@@ -31,6 +31,9 @@ pub fn run(root: &Path, revision: Option<&str>) -> Result<bool> {
         (None, Some(tag)) => tag.clone(),
         (None, None) => "HEAD~1".to_owned(),
     };
+    let commit = format!("{revision}^{{commit}}");
+    let known = git(root, &["rev-parse", "--quiet", "--verify", &commit]).is_some();
+    ensure!(known, "{revision}: no such revision; expected a tag or commit of this repository");
     let mut record = Record::begin(root, &format!("against {revision}"));
     let tool = match tools::installed(root, &CHECKER) {
         Ok(tool) => tool,
@@ -63,15 +66,15 @@ pub fn run(root: &Path, revision: Option<&str>) -> Result<bool> {
 
 /// Whether a crate was there.
 fn existed(root: &Path, library: &str, revision: &str) -> bool {
-    let manifest = format!("{revision}:crates/{library}/Cargo.toml");
-    let mut git = Command::new("git");
-    git.args(["cat-file", "-e", &manifest]).current_dir(root);
-    git.output().is_ok_and(|output| output.status.success())
+    git(root, &["cat-file", "-e", &format!("{revision}:crates/{library}/Cargo.toml")]).is_some()
 }
 
 fn last_tag(root: &Path) -> Option<String> {
-    let mut git = Command::new("git");
-    git.args(["describe", "--tags", "--abbrev=0"]).current_dir(root);
-    let output = git.output().ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    git(root, &["describe", "--tags", "--abbrev=0"])
+}
+
+/// What git prints; `None` if it fails.
+fn git(root: &Path, args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).current_dir(root).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -68,7 +68,7 @@ pub fn installed(root: &Path, tool: &Published) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The library crates of the workspace, sorted.
+/// The libraries of the workspace for Rust, sorted: not that of C, whose list is of its symbols.
 pub fn libraries(root: &Path) -> Result<Vec<String>> {
     let output = cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
     let said = String::from_utf8_lossy(&output.stderr);

@@ -74,10 +74,10 @@ pub enum TraceErrorKind {
     #[error(
         "unknown format: expected a compact event stream (`# time_ns…`), text of ftrace \
          (`# tracer: …`), trace-cmd or perf, a trace.dat, perf.data or .zonal file, or cpuN.raw \
-         with its formats/; found `{found}`"
+         with its formats/; found {found}"
     )]
     UnknownFormat {
-        /// The beginning of the file.
+        /// The beginning of the file: a line in backquotes, or bytes.
         found: String,
     },
     /// The format file of an event lacks a field that its reader needs.

@@ -444,6 +444,9 @@ impl std::fmt::Debug for Recording {
     }
 }
 
+/// Bytes of a file that is no trace that are looked at for whether it is text.
+const OPENING_BYTES: usize = 256;
+
 /// The form, by the beginning of a stream.
 struct Head {
     format: TraceFormat,
@@ -472,12 +475,19 @@ impl Head {
     }
 }
 
-/// The first line of what is no trace, or its first bytes where it is no text either.
+/// The first line of what is no trace, quoted, or its first bytes where they are no text either.
 fn opening(start: &[u8]) -> String {
-    let line = start.split(|&byte| byte == b'\n').next().unwrap_or(start);
-    match std::str::from_utf8(line) {
-        Ok(text) if !text.chars().any(|c| c.is_control() && !c.is_whitespace()) => excerpt(line),
-        _ => format!("bytes {:02x?}, no text", &start[..start.len().min(8)]),
+    let is_text = |c: char| !c.is_control() || c.is_ascii_whitespace();
+    let cut = &start[..start.len().min(OPENING_BYTES)];
+    let chunk = cut.utf8_chunks().next();
+    // A character that the cut goes through is text, too.
+    let text =
+        chunk.filter(|chunk| chunk.invalid().len() < 4 && chunk.valid().chars().all(is_text));
+    match text.filter(|chunk| chunk.valid().len() + chunk.invalid().len() == cut.len()) {
+        Some(chunk) => {
+            format!("`{}`", excerpt(chunk.valid().lines().next().unwrap_or("").as_bytes()))
+        }
+        None => format!("no text: bytes {:02x?}", &start[..start.len().min(8)]),
     }
 }
 

@@ -44,6 +44,8 @@ fn each_damage_has_its_message() {
         (message("hello\n"), "bad/events.txt: line 1: unknown format: expected a compact event"),
         (message("# hello\n"), "unknown format"),
         (message("\n"), "unknown format"),
+        (message("\n\u{1}x"), "found no text: bytes [0a, 01, 78]"),
+        (message(&"é".repeat(200)), "found `éééé"),
         (message(COMPACT.trim_end()), "bad/events.txt: line 5: file is cut short: expected the"),
         (with("19 0 1 free 1 0"), "line 6: events are mis-ordered: expected a time of at least 30"),
         (with("19 0 1 free 1 0"), "on the same cpu), found 19 ns on cpu 0"),

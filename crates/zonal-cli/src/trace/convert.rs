@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
+use zonal_lab::recipe::quoted;
 use zonal_parquet::{is_parquet, read_events, write_events};
 use zonal_perfetto::{is_perfetto, read_trace, write_trace};
 use zonal_trace::make::{MakeError, Written, convert};
@@ -51,11 +52,14 @@ pub fn remedy(error: &anyhow::Error) -> Option<String> {
         matches!(kind, TraceErrorKind::UnknownFormat { .. } | TraceErrorKind::Missing { .. })
     })?;
     let form = Foreign::of_file(path)?;
-    let (path, zonal) = (path.display(), path.with_extension("zonal"));
-    let zonal = zonal.display();
+    let zonal = path.with_extension("zonal");
+    // The one that it may have been made of stays.
+    let zonal = if zonal.exists() { path.with_extension("converted.zonal") } else { zonal };
+    let [from, to] = [path, &zonal].map(|path| quoted(&path.display().to_string()));
     Some(format!(
-        "{path}: a {form:?} file, which `zonal trace convert` alone reads: make a .zonal file of \
-         it first, `zonal trace convert {path} {zonal}`"
+        "{}: a {form:?} file, which `zonal trace convert` alone reads: make a .zonal file of it \
+         first, `zonal trace convert {from} {to}`",
+        path.display()
     ))
 }
 

@@ -192,5 +192,5 @@ fn a_form_of_other_programs_is_refused_with_the_command_that_reads_it() {
     let noise = place.file("noise");
     fs::write(&noise, [0x8c, 0x15, 0xfa, 0, 1]).unwrap();
     let message = refusal(&["replay", text(&noise)]);
-    assert!(message.contains("bytes [8c, 15, fa, 00, 01], no text"), "{message}");
+    assert!(message.contains("no text: bytes [8c, 15, fa, 00, 01]"), "{message}");
 }

@@ -115,13 +115,13 @@ impl Drop for Release {
 }
 
 /// Keeps a hook that is not called for ever. It is not dropped either: what it owns may be what
-/// unmaps the memory. It stays where a leak checker finds it.
+/// unmaps the memory. It stays where a leak checker finds it, most often.
 fn keep(hook: Hook) {
     static KEPT: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
     match KEPT.try_lock() {
         Ok(mut kept) => kept.push(hook),
         Err(TryLockError::Poisoned(kept)) => kept.into_inner().push(hook),
-        // In a forked child the thread that had the list may not be there.
+        // Another thread keeps one, or is not there in a forked child: nobody waits for it.
         Err(TryLockError::WouldBlock) => std::mem::forget(hook),
     }
 }
