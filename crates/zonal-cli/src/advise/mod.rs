@@ -204,6 +204,8 @@ fn group(advice: &Advice, title: &str, belongs: impl Fn(&Row) -> bool) -> String
         ));
         let command = row.command.as_ref().filter(|_| advice.verdict == Advised::WorthTrying);
         text.extend(command.map(|command| format!("      {command}\n")));
+        let not_counted = command.and(row.not_counted.as_ref());
+        text.extend(not_counted.map(|what| format!("      not counted: {what}\n")));
     }
     if text.is_empty() { text } else { format!("\n{title}\n{text}") }
 }

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from ._calls import advise
 from ._crew import Ended, Tasks, checked, crew_of
-from ._errors import ArgumentError, Error
+from ._errors import ArgumentError, Error, TraceError
 from ._html import table
 from ._paths import PathLike, path_text
 from .advice import Row
@@ -49,6 +49,8 @@ class Effect:
     saving_percent_of_cpu: float
     #: MiB that lists hold more, at worst.
     memory_mib_worst: float
+    #: A cost that no figure counts, if lists hold more: that of caches.
+    not_counted: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -157,16 +159,16 @@ class Fleet:
                 "what to do; the page says why."
             )
         for setting, count in best.most_common():
-            saved = [
-                host.best.saving_percent_of_cpu
-                for host in judged
-                if host.best is not None and host.best.setting == setting
-            ]
+            effects = [host.best for host in judged if host.best is not None]
+            effects = [each for each in effects if each.setting == setting]
+            saved = [each.saving_percent_of_cpu for each in effects]
             hosts = "host" if count == 1 else "hosts"
             lines.append(
                 f"On {count:,} {hosts} set {setting}: it saves {min(saved):.3g} to "
                 f"{max(saved):.3g} % of a CPU there, by the model."
             )
+            for what in sorted({each.not_counted for each in effects if each.not_counted}):
+                lines.append(f"Not counted in what {setting} saves: {what}.")
         for change, sides in self.settings().items():
             if sides["helps"] and sides["harms"]:
                 lines.append(
@@ -278,6 +280,8 @@ def fleet(
     ------
     ArgumentError
         A pattern that nothing matches, or a URL that fsspec does not know.
+    TraceError
+        A store that cannot be asked which recordings there are.
     """
     options = dict(storage_options or {})
     checked(jobs, tries)
@@ -363,7 +367,8 @@ def _judged(source: str, path: str, only: List[str], limit: Optional[int]) -> Ho
         saving = min(row.saving_percent_of_cpu.mid, max(found.cost_percent_of_cpu, 0.0))
         for name in [row.change, *row.same_as]:
             setting = row.setting if name == row.change else None
-            effects.append(Effect(name, setting, verdict, saving, row.memory_mib_worst))
+            memory = row.memory_mib_worst
+            effects.append(Effect(name, setting, verdict, saving, memory, row.not_counted))
     return Host(
         source,
         name=found.trace,
@@ -418,7 +423,14 @@ def _expanded(recordings: Any, options: Dict[str, Any]) -> List[str]:
                 files, path = url_to_fs(pattern, **options)
             except (ImportError, ValueError) as error:
                 raise ArgumentError(f"{pattern}: {error}") from error
-            names = [files.unstrip_protocol(name) for name in sorted(files.glob(path))]
+            try:
+                names = [files.unstrip_protocol(name) for name in sorted(files.glob(path))]
+                if not (names or is_one or glob.has_magic(path)):
+                    names = [pattern]
+            except Exception as error:
+                # Each store has exceptions of its own.
+                what = f"{pattern}: cannot be listed: {type(error).__name__}: {error}"
+                raise TraceError(what) from error
         else:
             # One of several that is missing is a host with this reason.
             names = sorted(glob.glob(pattern)) or [pattern] * (

@@ -98,6 +98,8 @@ class Row:
     """Holds of zone locks against the recorded ones, in percent."""
     memory_mib_worst: float
     """Memory that lists hold more at worst."""
+    not_counted: Optional[str]
+    """A cost that no figure here counts, if lists hold more: that of caches."""
     same_as: List[str]
     """Other changes with the same numbers."""
     is_worse: bool

@@ -123,7 +123,7 @@ impl Case {
             None => (Verdict::ChangeNothing, costs),
             Some(row) => {
                 let Saving { low, mid, high } = row.saving_percent_of_cpu.at_most(cost);
-                let reason = format!(
+                let mut reason = format!(
                     "{}: saves {mid:.2} % of a CPU ({low:.2} to {high:.2}), {:.2} CPU seconds of \
                      this recording; at worst {:.1} MiB more on lists; {}",
                     row.setting.as_deref().unwrap_or_default(),
@@ -131,6 +131,7 @@ impl Case {
                     row.memory_mib_worst,
                     row.about,
                 );
+                reason.extend(row.not_counted.iter().map(|what| format!("; not counted: {what}")));
                 (Verdict::WorthTrying, reason)
             }
         }
@@ -174,6 +175,11 @@ mod tests {
         let (verdict, reason) = case(5.0).decide(&saves(20_000.0));
         assert_eq!(verdict, Verdict::WorthTrying);
         assert!(reason.starts_with("vm.numa_stat=0: saves 2.00 % of a CPU (1.32 to "), "{reason}");
+        assert!(!reason.contains("not counted"), "{reason}");
+        let mut longer = saves(20_000.0);
+        longer[0].not_counted = Some("longer lists".to_owned());
+        let (_, reason) = case(5.0).decide(&longer);
+        assert!(reason.ends_with("; not counted: longer lists"), "{reason}");
         let mut worse = saves(20_000.0);
         worse[0].is_worse = true;
         assert_eq!(case(5.0).decide(&worse).0, Verdict::ChangeNothing);
