@@ -15,8 +15,7 @@ const PLACES: [&str; 6] = [
 ];
 
 /// Forms and bounds of the model itself, which say nothing of a machine or a kernel.
-const OF_THE_MODEL: [&str; 24] = [
-    "AS_THEY_LIE",
+const OF_THE_MODEL: [&str; 22] = [
     "BRIEF_COLUMNS",
     "CHUNK_KIB",
     "CHUNK_LINES",
@@ -26,7 +25,6 @@ const OF_THE_MODEL: [&str; 24] = [
     "FAR",
     "FRAGMENT_BYTES",
     "FRAGMENT_KIB",
-    "HALF",
     "HOLDER_SHIFT",
     "HUGE_ORDER",
     "LINE_BYTES",

@@ -325,7 +325,7 @@ impl Contents {
     /// its L2 said to the old one.
     fn keep(
         &mut self,
-        (core, looked): (u32, Result<u32, u32>),
+        (core, looked): (u32, Result<(), usize>),
         (old, new): (Tag, Tag),
         place: Place,
         when: (u64, u64),
@@ -333,8 +333,10 @@ impl Contents {
         let [l2, llc, ..] = self.places[core as usize];
         let (l2, llc) = (l2 as usize, llc as usize);
         let gone = match looked {
-            Ok(_) if old == new => None,
-            Ok(at) | Err(at) => self.l2[l2].put_at(new, at),
+            Ok(()) if old == new => None,
+            // It is the latest used of its set.
+            Ok(()) => self.l2[l2].put_at(new, 0),
+            Err(at) => self.l2[l2].put_at(new, at),
         };
         let Some(cache) = self.llc.get_mut(llc) else {
             return gone.into_iter().for_each(|gone| self.write_back(gone, when));
