@@ -26,8 +26,11 @@ given! {
     FILES: u64 = 4,
         Provenance::estimated("a gigabyte of files in some two hours, again and again");
     /// Percent of the memory in use beyond which the oldest pages of files go.
-    FULL: u64 = 85,
+    pub(super) FULL: u64 = 85,
         Provenance::estimated("what reclaim leaves free of a small machine, and some more");
+    /// The same where memory is short: no free pageblocks are left, and types fall back.
+    pub(super) FULLER: u64 = 97,
+        Provenance::estimated("a server's page cache takes all that the watermarks leave it");
     /// One step of so many asks for a slab of each kind.
     SLAB_EVERY: u64 = 4, Provenance::estimated("inodes, sockets, page tables of the processes");
     /// Seconds that most slabs live at most.
@@ -41,8 +44,10 @@ given! {
 }
 
 /// A server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Aging {
+    /// Percent of the memory in use beyond which the oldest pages of files go.
+    full: u64,
     /// What comes to its end, by the cycle.
     ends: BinaryHeap<Reverse<(u64, u64, u32)>>,
     /// Pages of files, the oldest first.
@@ -62,6 +67,11 @@ pub(super) struct Left {
 pub(super) const ORDERS: [Order; 2] = [Order::COSTLY, PAGEBLOCK_ORDER];
 
 impl Aging {
+    /// A server that uses so many percent of its memory.
+    pub(super) fn new(full: u64) -> Aging {
+        Aging { full, ends: BinaryHeap::new(), files: VecDeque::new() }
+    }
+
     fn ask(&mut self, lab: &mut Lab<'_>, (gfp, order): (Gfp, u64), now: u64, most_s: u64) {
         let order = Order::new(order as u32).unwrap_or(Order::ZERO);
         let Some(block) = lab.request(Request::new(order).gfp(gfp)) else { return };
@@ -74,7 +84,7 @@ impl Aging {
         let request = Request::new(Order::ZERO).gfp(Gfp::HIGHUSER_MOVABLE);
         self.files.extend(lab.request(request));
         let managed: u64 = lab.allocator.zones().iter().map(|zone| zone.managed()).sum();
-        while lab.pages() * 100 > managed * FULL {
+        while lab.pages() * 100 > managed * self.full {
             let Some(oldest) = self.files.pop_front() else { return };
             lab.free(oldest, Order::ZERO);
         }

@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::aging::{Aging, Left, ORDERS, left};
+use super::aging::{Aging, FULL, FULLER, Left, ORDERS, left};
 use super::pcp::rest;
 use super::rows;
 use super::table::{Cell, Experiment, Options, Progress, Table};
@@ -48,6 +48,8 @@ const LOADS: [&str; 4] = ["purge", "process-exit", "unix-stream", "kbuild:groups
 /// The first one is what times stand against.
 const POLICIES: [&str; 4] = ["linux-6.18", "linux-6.19", "owned-2026", "zonal"];
 const AGING: &str = "server for hours";
+/// The same with little memory left.
+const SHORT: &str = "server short of memory for hours";
 /// Zonal has no pageblock types, which a server with unmovable pages needs.
 const AGING_POLICIES: [&str; 4] =
     ["linux-6.18", "linux-6.19", "owned-2026", "zonal+mobility_grouping=on"];
@@ -77,7 +79,9 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     }
     let mut small = machine.resized_nodes(AGING_CPUS, 1)?;
     small.memory_mib = AGING_MIB;
-    rows.extend(AGING_POLICIES.map(|policy| Row { machine: small.clone(), load: AGING, policy }));
+    for load in [AGING, SHORT] {
+        rows.extend(AGING_POLICIES.map(|policy| Row { machine: small.clone(), load, policy }));
+    }
     // The longest first.
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(rows[*at].machine.cpus()));
@@ -109,7 +113,8 @@ fn sized(machine: &Machine, cpus: u32) -> Result<Machine, LabError> {
 
 fn one(row: &Row, seed: u64, looked: &mut dyn FnMut()) -> Result<Run, LabError> {
     match row.load {
-        AGING => aged(row, seed, looked),
+        AGING => aged(row, FULL, seed, looked),
+        SHORT => aged(row, FULLER, seed, looked),
         load => loaded(row, load, seed, looked),
     }
 }
@@ -141,12 +146,12 @@ fn loaded(row: &Row, load: &str, seed: u64, looked: &mut dyn FnMut()) -> Result<
     })
 }
 
-fn aged(row: &Row, seed: u64, looked: &mut dyn FnMut()) -> Result<Run, LabError> {
+fn aged(row: &Row, full: u64, seed: u64, looked: &mut dyn FnMut()) -> Result<Run, LabError> {
     let policy = recipe::policy(row.policy)?;
     Spec { machine: row.machine.clone(), policy, seed }.run(|lab| {
         let hour = (row.machine.ghz * 3600.0 * 1e9) as u64;
         let cpus = row.machine.cpus();
-        let (mut program, mut hash) = (Aging::default(), Sha256::new());
+        let (mut program, mut hash) = (Aging::new(full), Sha256::new());
         lab.start(cpus, 0, hour / 3600);
         let (mut values, mut held) = (Vec::new(), 0);
         let parts = 2 * LOOKS;
@@ -184,8 +189,8 @@ fn notes() -> Vec<String> {
          nothing runs"
             .into(),
         format!(
-            "{AGING}: {AGING_CPUS} CPUs, {AGING_MIB} MiB, {HOURS} hours of processes, files and \
-             slabs, then all lists, depots and pageblocks of CPUs are emptied. unusable: part of \
+            "{AGING}: {AGING_CPUS} CPUs, {AGING_MIB} MiB, {FULL} % in use (short of memory: {FULLER} \
+             %), {HOURS} hours of processes, files and slabs, then all lists, depots and pageblocks of CPUs are emptied. unusable: part of \
              the free pages outside free blocks of at least that order; mixed: of the pageblocks \
              in use, those with pages of more than one migratetype"
         ),
