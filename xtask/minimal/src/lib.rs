@@ -24,6 +24,9 @@ impl Platform for Home {
     const POLICY: Option<FixedPolicy> =
         if cfg!(feature = "fixed") { Some(Policy::fix(&FIXED)) } else { None };
 
+    // The image has no call for ranges.
+    const KEEPS_RANGES: bool = !cfg!(target_os = "none");
+
     fn cpu(&self) -> CpuId {
         CpuId(0)
     }

@@ -118,7 +118,7 @@ fn enter<'a, P: Platform>(
     let lists = |frame| typed_lists_at(on, pcp, page_of(pcp, u64::from(frame)));
     // Once more behind the gate: the seal may have been taken off meanwhile.
     let enters = is_on(&on.platform, pcp)
-        && entered.unpark(lists, on)
+        && (!P::KEEPS_RANGES || entered.unpark(lists, on))
         && entered.switch(list, may)
         && entered.prepare(order.get(), on.policy().numa.records(), may);
     let both = 1 << order.get() | FAST_FREE;
@@ -312,7 +312,8 @@ pub(super) fn alloc_parked<P: Platform>(
     gfp: Gfp,
     node: Option<NodeId>,
 ) -> Option<Pfn> {
-    let order = own(on, on.platform.cpu())?.parked.order(pages)?;
+    let own = own(on, on.platform.cpu()).filter(|_| P::KEEPS_RANGES);
+    let order = own?.parked.order(pages)?;
     let front = Front { order, pages: pages as u32 };
     let request = Request { order: Order::new(order)?, gfp, node };
     take_ready_by(on, &request, |entered| entered.take_parked(front, on))
@@ -325,7 +326,7 @@ pub(super) fn free_parked<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, pages: u64)
     let Some(pcp) = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp)) else {
         return false;
     };
-    let Some(order) = pcp.parked.order(pages) else { return false };
+    let Some(order) = pcp.parked.order(pages).filter(|_| P::KEEPS_RANGES) else { return false };
     let front = Front { order, pages: pages as u32 };
     if pfn.0 & ((1 << order) - 1) != 0 {
         return false;
@@ -376,7 +377,7 @@ pub(super) fn free_front<P: Platform>(
         enter(on, (pcp, zone), order, FAST_FREE, on.plain.list_by_type(order.get(), mt))
     });
     let front = (frame, Front { order: order.get(), pages });
-    entered.is_some_and(|entered| entered.push_front(front, goes_on, lists, on))
+    entered.is_some_and(|entered| entered.push_front(front, goes_on, (lists, P::KEEPS_RANGES), on))
 }
 
 /// The type of the pageblock of this page and the lists of blocks in it, by order; a page of the

@@ -179,17 +179,17 @@ impl<'p> Entered<'p> {
         Some(frame)
     }
 
-    /// Takes a whole range back and parks it, once the one that is parked is on its lists
-    /// ([`park`](Self::park)); without room for that it goes to its lists itself. `lists` names
-    /// those of the pageblock of a frame, and the pageblock's type. Refused where a page of it is
-    /// not the zone's. As [`push`](Self::push) otherwise; `goes_on` says whether the range goes on
-    /// behind it.
+    /// Takes a whole range back and, if the CPU `keeps` ranges, parks it, once the one that is
+    /// parked is on its lists ([`park`](Self::park)); otherwise, or without room, it goes to its
+    /// lists itself. `lists` names those of the pageblock of a frame, and the pageblock's type.
+    /// Refused where a page of it is not the zone's. As [`push`](Self::push) otherwise; `goes_on`
+    /// says whether the range goes on behind it.
     #[inline(always)]
     pub(crate) fn push_front<'a, L: ListOf>(
         self,
         (frame, front): (u64, Front),
         goes_on: impl FnOnce() -> bool,
-        lists: impl Fn(u32) -> Option<(u32, L)>,
+        (lists, keeps): (impl Fn(u32) -> Option<(u32, L)>, bool),
         cells: impl Cells<'a>,
     ) -> bool {
         // Of frames behind the zone the lists and words that are looked up below are no pages'.
@@ -198,7 +198,7 @@ impl<'p> Entered<'p> {
         }
         let typed = lists(frame as u32).filter(|(mt, _)| self.takes(*mt));
         let Some((_, own)) = typed else { return false };
-        if self.keep_room(front, lists, cells) {
+        if keeps && self.keep_room(front, lists, cells) {
             return self.park((frame, front), goes_on, cells);
         }
         let claim = || self.claim_front((frame, front), goes_on, cells);

@@ -57,7 +57,7 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
     /// Whatever is parked goes first (PARK-1).
     #[inline(always)]
     fn without_parked(mut self) -> Self {
-        if self.closed.pcp.parked.pages() != 0 {
+        if P::KEEPS_RANGES && self.closed.pcp.parked.pages() != 0 {
             self.unpark();
         }
         self
