@@ -21,8 +21,8 @@ pub trait Platform: Wait + Sync {
     /// that count from its end ([`Layout::pcps`](crate::machine::Layout::pcps)).
     const PCPS_FROM_END: bool = false;
 
-    /// Whether a CPU keeps the range that was freed last for the next request of its size. A home
-    /// that has no use for ranges leaves the code out.
+    /// Whether a CPU keeps the range that was freed last for the next request of its size. A
+    /// platform that has no use for ranges leaves the code out.
     const KEEPS_RANGES: bool = true;
 
     /// The CPU this thread runs on now. A hint: the thread may have moved when the call returns.

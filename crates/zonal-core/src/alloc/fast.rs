@@ -132,16 +132,19 @@ fn enter<'a, P: Platform>(
 /// is something to find out. `mark`: what the block's word has besides.
 #[inline(always)]
 fn take_ready<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> Option<Pfn> {
-    take_ready_by(on, request, |entered| entered.pop(mark, on))
+    let (pcp, masked, entered) = ready_for(on, request)?;
+    let frame = entered.pop(mark, on)?;
+    drop(masked);
+    Some(page_of(pcp, u64::from(frame)))
 }
 
-/// As [`take_ready`], by another way from the pcp.
+/// The running CPU's pcp, entered, if it is ready for the request. It opens before interrupts are
+/// let in.
 #[inline(always)]
-fn take_ready_by<'a, P: Platform>(
-    on: &Tables<'a, P>,
+fn ready_for<'s, 'a, P: Platform>(
+    on: &'s Tables<'a, P>,
     request: &Request,
-    pop: impl FnOnce(Entered<'a>) -> Option<u32>,
-) -> Option<Pfn> {
+) -> Option<(&'a Pcp, Masked<'s, P>, Entered<'a>)> {
     if request.gfp.bits() & on.plain.others != 0 {
         return None;
     }
@@ -154,9 +157,7 @@ fn take_ready_by<'a, P: Platform>(
     if !entered.serves(kind(request.gfp)) {
         return None;
     }
-    let frame = pop(entered)?;
-    drop(masked);
-    Some(page_of(pcp, u64::from(frame)))
+    Some((pcp, masked, entered))
 }
 
 /// As [`take_ready`], of a pcp as it is, recorded or not. `None`: there is something to decide.
@@ -316,7 +317,10 @@ pub(super) fn alloc_parked<P: Platform>(
     let order = own?.parked.order(pages)?;
     let front = Front { order, pages: pages as u32 };
     let request = Request { order: Order::new(order)?, gfp, node };
-    take_ready_by(on, &request, |entered| entered.take_parked(front, on))
+    let (pcp, masked, entered) = ready_for(on, &request)?;
+    let frame = entered.take_parked(front, on)?;
+    drop(masked);
+    Some(page_of(pcp, u64::from(frame)))
 }
 
 /// Takes a whole range back that is the front of a block of this order and parks it, if the running
