@@ -1,6 +1,8 @@
 //! Events as numbers in columns, and back: the fields that a row of any table of events has.
 
-use zonal_trace::{CPUS_MAX, Event, EventKind, MIGRATETYPE_MAX, Notice, ORDER_MAX, PFN_LIMIT};
+use zonal_trace::{
+    CPUS_MAX, CachedPage, Event, EventKind, MIGRATETYPE_MAX, Notice, ORDER_MAX, PFN_LIMIT,
+};
 
 /// What a column's numbers are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +28,7 @@ pub const EVENT: &str = "event";
 pub const TEXT: &str = "text";
 
 /// Columns of numbers that some kinds of events have.
-pub const SOME: [(&str, Width); 21] = [
+pub const SOME: [(&str, Width); 24] = [
     ("pfn", Width::U64),
     ("order", Width::U8),
     ("migratetype", Width::U8),
@@ -48,6 +50,9 @@ pub const SOME: [(&str, Width); 21] = [
     ("status", Width::U8),
     ("lock", Width::U64),
     ("flags", Width::U32),
+    ("device", Width::U32),
+    ("inode", Width::U64),
+    ("index", Width::U64),
 ];
 
 /// Places in [`SOME`].
@@ -72,6 +77,9 @@ const SYNC: usize = 17;
 const STATUS: usize = 18;
 const LOCK: usize = 19;
 const FLAGS: usize = 20;
+const DEVICE: usize = 21;
+const INODE: usize = 22;
+const INDEX: usize = 23;
 
 /// Names of all columns, in their order.
 pub const COLUMNS: [&str; ALWAYS.len() + SOME.len() + 2] = {
@@ -190,6 +198,12 @@ impl Cells {
                 Cells::with(&[(LOCK, lock), (FLAGS, flags.into())])
             }
             Notice::ContentionEnd { lock } => Cells::with(&[(LOCK, lock)]),
+            Notice::CacheAdd(page) | Notice::CacheRemove(page) => Cells::with(&[
+                (DEVICE, page.device.into()),
+                (INODE, page.inode),
+                (INDEX, page.index),
+                (ORDER, page.order.into()),
+            ]),
             _ => Cells::default(),
         }
     }
@@ -264,6 +278,16 @@ impl Cells {
         })
     }
 
+    fn cached_page(&self) -> Result<CachedPage, String> {
+        let number = |at: usize| self.some[at].ok_or_else(|| format!("{}: nothing", SOME[at].0));
+        Ok(CachedPage {
+            device: self.bits32(DEVICE)?,
+            inode: number(INODE)?,
+            index: number(INDEX)?,
+            order: self.order(ORDER)?,
+        })
+    }
+
     fn notice(&self, name: &str) -> Result<Notice, String> {
         let any = |at| self.number(at, u64::MAX).or(self.some[at].ok_or_else(String::new));
         let number = |at: usize| any(at).map_err(|_| format!("{}: nothing", SOME[at].0));
@@ -299,6 +323,8 @@ impl Cells {
                 Notice::ContentionBegin { lock: number(LOCK)?, flags: self.bits32(FLAGS)? }
             }
             "contention_end" => Notice::ContentionEnd { lock: number(LOCK)? },
+            "mm_filemap_add_to_page_cache" => Notice::CacheAdd(self.cached_page()?),
+            "mm_filemap_delete_from_page_cache" => Notice::CacheRemove(self.cached_page()?),
             _ => return Err(format!("event: '{name}'; expected a name of the kernel's events")),
         })
     }

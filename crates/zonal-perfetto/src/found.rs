@@ -7,7 +7,7 @@ use prost::Message;
 use zonal_trace::{CPUS_MAX, MachineFiles};
 
 use crate::error::Error;
-use crate::packets::Place;
+use crate::packets::{Place, check_parts};
 use crate::proto::{BundleHead, CLEARED, PacketHead, SystemInfo, TrackEvent};
 use crate::{BYTES_KEY, FILE_KEY, VMSTAT_UPDATE};
 
@@ -31,6 +31,7 @@ const NAME_BYTES: usize = 15;
 
 /// `FtraceClock`: no number is that of the time since boot.
 const CLOCKS: [&str; 5] = ["boot", "unknown", "global", "local", "mono_raw"];
+const UNKNOWN: usize = 1;
 const LOCAL: usize = 3;
 
 /// Where a bundle is.
@@ -79,9 +80,10 @@ impl Found {
         place: Place,
         bytes: &[u8],
     ) -> Result<Option<Vec<u8>>, Error> {
-        let packet = PacketHead::decode(bytes).map_err(|error| {
-            Error::packet(path, place.at, format!("no packet of a Perfetto trace: {error}"))
-        })?;
+        let wrong = |what| Error::packet(path, place.at, what);
+        check_parts(bytes).map_err(wrong)?;
+        let packet = PacketHead::decode(bytes)
+            .map_err(|error| wrong(format!("no packet of a Perfetto trace: {error}")))?;
         let sequence = packet.trusted_packet_sequence_id.unwrap_or(0);
         let flags = packet.sequence_flags.unwrap_or(0);
         if flags & CLEARED != 0 || packet.incremental_state_cleared == Some(true) {
@@ -158,8 +160,8 @@ impl Found {
     }
 
     fn clock_of(&mut self, number: Option<i32>) -> Result<(), String> {
-        let clock = usize::try_from(number.unwrap_or(0)).unwrap_or(1).min(CLOCKS.len());
-        let clock = if clock == CLOCKS.len() { 1 } else { clock };
+        let number = usize::try_from(number.unwrap_or(0)).ok();
+        let clock = number.filter(|number| *number < CLOCKS.len()).unwrap_or(UNKNOWN);
         let before = *self.clock.get_or_insert(clock);
         let name = CLOCKS[clock];
         if clock == LOCAL {
@@ -193,7 +195,17 @@ impl Found {
                 continue;
             };
             let Ok(key) = std::str::from_utf8(&key) else { continue };
-            let bytes = text.len();
+            if !key.starts_with(FILE_KEY) && !key.starts_with(BYTES_KEY) {
+                continue;
+            }
+            self.files_bytes += text.len();
+            self.nr_files += 1;
+            if self.files_bytes > FILES_BYTES_MAX || self.nr_files > FILES_MAX {
+                let most = FILES_BYTES_MAX >> 20;
+                return Err(format!(
+                    "{key}: more than {FILES_MAX} files of the machine, or {most} MiB of them"
+                ));
+            }
             if let Some(name) = key.strip_prefix(FILE_KEY).filter(plain) {
                 self.files.set(name, text);
             } else if let Some(name) = key.strip_prefix(BYTES_KEY).filter(plain)
@@ -201,16 +213,6 @@ impl Found {
                 && let Ok(bytes) = text.chars().map(u8::try_from).collect()
             {
                 self.files.set(name, bytes);
-            } else {
-                continue;
-            }
-            self.files_bytes += bytes;
-            self.nr_files += 1;
-            if self.files_bytes > FILES_BYTES_MAX || self.nr_files > FILES_MAX {
-                let most = FILES_BYTES_MAX >> 20;
-                return Err(format!(
-                    "{key}: more than {FILES_MAX} files of the machine, or {most} MiB of them"
-                ));
             }
         }
         Ok(())

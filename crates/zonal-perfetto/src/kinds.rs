@@ -4,7 +4,9 @@
 //! own recorder writes them. Two have names that no kernel has: `lost` (`events`) and `other`.
 
 use prost::Message;
-use zonal_trace::{EventKind, MIGRATETYPE_MAX, Notice, ORDER_MAX, PFN_LIMIT, ZONE_KINDS, gfp};
+use zonal_trace::{
+    CachedPage, EventKind, MIGRATETYPE_MAX, Notice, ORDER_MAX, PFN_LIMIT, ZONE_KINDS, gfp,
+};
 
 use crate::proto::{
     Alloc, Compaction, Extfrag, Fork, Free, FreeBatched, Ftrace, FtraceEvent, Generic,
@@ -154,6 +156,15 @@ fn of_notice(notice: Notice) -> Ftrace {
         Notice::ContentionEnd { lock } => {
             generic(notice.kernel_name(), &[("lock_addr", lock), ("ret", 0)])
         }
+        Notice::CacheAdd(page) | Notice::CacheRemove(page) => generic(
+            notice.kernel_name(),
+            &[
+                ("s_dev", page.device.into()),
+                ("i_ino", page.inode),
+                ("index", page.index),
+                ("order", page.order.into()),
+            ],
+        ),
         _ => generic(OTHER, &[]),
     }
 }
@@ -272,6 +283,15 @@ fn of_generic(event: &Generic) -> Result<Option<EventKind>, String> {
         Some(GenericValue::Int(number)) => Ok(*number as u64),
         _ => Err(format!("{name}: nothing; expected a number")),
     };
+    let cached_page = || {
+        Ok::<CachedPage, String>(CachedPage {
+            device: below("s_dev", Some(number("s_dev")?), 1 << 32)? as u32,
+            inode: number("i_ino")?,
+            index: number("index")?,
+            // Not of every kernel.
+            order: order(Some(number("order").unwrap_or(0)))?,
+        })
+    };
     let name = event.event_name.as_deref().unwrap_or_default();
     Ok(Some(match std::str::from_utf8(name).unwrap_or_default() {
         "contention_begin" => EventKind::Notice(Notice::ContentionBegin {
@@ -281,6 +301,10 @@ fn of_generic(event: &Generic) -> Result<Option<EventKind>, String> {
         }),
         // One that gave up did not get the lock, but no longer waits for it either.
         "contention_end" => EventKind::Notice(Notice::ContentionEnd { lock: number("lock_addr")? }),
+        "mm_filemap_add_to_page_cache" => EventKind::Notice(Notice::CacheAdd(cached_page()?)),
+        "mm_filemap_delete_from_page_cache" => {
+            EventKind::Notice(Notice::CacheRemove(cached_page()?))
+        }
         "mm_setup_per_zone_wmarks" => {
             let zone = match find("name") {
                 Some(GenericValue::Str(name)) => {

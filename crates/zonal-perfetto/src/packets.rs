@@ -16,6 +16,8 @@ use crate::proto::PacketHead;
 pub(crate) const PACKET_KEY: u8 = 0x0a;
 /// Largest packet. Perfetto's own are some KiB; a file of a machine may be larger.
 const PACKET_BYTES_MAX: u64 = 64 << 20;
+/// Most parts of a packet's messages. A bundle has an event for each; of others there are fewer.
+const PARTS_MAX: u64 = 2 << 20;
 /// Most bytes of packets that were compressed: a thousand of zeros are one in a file.
 const INFLATED_BYTES_MAX: u64 = 4 << 30;
 /// What a packet counts for besides its bytes, since something is kept about each.
@@ -24,6 +26,54 @@ const PACKET_COST: u64 = 64;
 const MEMORY_BYTES: usize = 16 << 20;
 /// Most bytes of a varint.
 const VARINT_BYTES: u32 = 10;
+
+/// Refuses a packet whose messages have more parts than any trace has: decoded, an empty part of
+/// two bytes takes some fifty.
+pub(crate) fn check_parts(packet: &[u8]) -> Result<(), String> {
+    let mut parts = 0_u64;
+    for message in Parts(packet) {
+        parts += Parts(message).count() as u64;
+        if parts > PARTS_MAX {
+            return Err(format!("a packet of more than {PARTS_MAX} parts"));
+        }
+    }
+    Ok(())
+}
+
+/// The length-delimited fields of a message, as far as it is one.
+struct Parts<'b>(&'b [u8]);
+
+impl<'b> Parts<'b> {
+    fn take(&mut self, bytes: u64) -> Option<&'b [u8]> {
+        let (part, rest) = self.0.split_at_checked(usize::try_from(bytes).ok()?)?;
+        self.0 = rest;
+        Some(part)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        varint(&mut self.0).ok().flatten()
+    }
+}
+
+impl<'b> Iterator for Parts<'b> {
+    type Item = &'b [u8];
+
+    fn next(&mut self) -> Option<&'b [u8]> {
+        loop {
+            // The kind of a field is in the lowest three bits of its key.
+            match self.number()? & 7 {
+                0 => drop(self.number()?),
+                1 => drop(self.take(8)?),
+                2 => {
+                    let bytes = self.number()?;
+                    return self.take(bytes);
+                }
+                5 => drop(self.take(4)?),
+                _ => return None,
+            }
+        }
+    }
+}
 
 /// Whether a file begins with a packet whose fields can be read.
 pub fn is_perfetto(path: &Path) -> bool {
@@ -34,7 +84,8 @@ pub fn is_perfetto(path: &Path) -> bool {
     };
     let mut buffer = Vec::new();
     let first = packets.next(&mut buffer);
-    matches!(first, Ok(Some(_)) if !buffer.is_empty() && PacketHead::decode(&*buffer).is_ok())
+    let is_packet = || check_parts(&buffer).is_ok() && PacketHead::decode(&*buffer).is_ok();
+    matches!(first, Ok(Some(_)) if !buffer.is_empty() && is_packet())
 }
 
 /// Where a packet lies.

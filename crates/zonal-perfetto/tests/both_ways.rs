@@ -6,7 +6,7 @@ use std::path::Path;
 
 use zonal_perfetto::{Error, is_perfetto, read_trace, write_trace};
 use zonal_trace::make::{Selection, Target, convert, cut};
-use zonal_trace::{Event, EventKind, Notice, Part, Recording, samples};
+use zonal_trace::{CachedPage, Event, EventKind, Notice, Part, Recording, samples};
 
 fn go_on(_: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
@@ -75,6 +75,7 @@ fn each_kind_of_event_comes_back() {
         10 0 7 alloc 1f 0 1 cc0\n";
     let parts = vec![Part::new("events.txt", text.as_bytes().to_vec())];
     let seed = Recording::from_parts("seed", parts).unwrap();
+    let page = CachedPage { device: 254 << 20, inode: u64::MAX, index: 1 << 40, order: 9 };
     let kinds = [
         EventKind::Alloc { pfn: None, order: 10, migratetype: 2, gfp: 0x14_0cca },
         EventKind::Alloc { pfn: Some(0), order: 0, migratetype: 0, gfp: 0 },
@@ -105,6 +106,8 @@ fn each_kind_of_event_comes_back() {
         EventKind::Notice(Notice::Watermarks { node: 1, zone: 2, min: 3, low: 4, high: 5 }),
         EventKind::Notice(Notice::ContentionBegin { lock: u64::MAX, flags: 1 }),
         EventKind::Notice(Notice::ContentionEnd { lock: u64::MAX }),
+        EventKind::Notice(Notice::CacheAdd(page)),
+        EventKind::Notice(Notice::CacheRemove(page)),
         EventKind::Free { pfn: 9, order: 0 },
     ];
     let directory = tempfile::tempdir().unwrap();
@@ -187,6 +190,19 @@ fn free_at(time: u8, fields: &[u8]) -> Vec<u8> {
     let mut bundle = fields.to_vec();
     bundle.extend([0x12, 9, 8, time, 0xb2, 0x13, 4, 8, 0, 0x18, 1]);
     packet(&[&[0x0a, bundle.len() as u8], &bundle[..]].concat())
+}
+
+#[test]
+fn a_packet_of_millions_of_empty_messages_is_refused_before_it_is_decoded() {
+    // Threads of a process tree, symbols, annotations: decoded, each would take some fifty bytes.
+    for field in [0x12_u8, 0x62, 0x5a] {
+        let mut fields = vec![field];
+        let empty = [0x12, 0].repeat((2 << 20) + 1);
+        prost::encoding::encode_varint(empty.len() as u64, &mut fields);
+        fields.extend(empty);
+        let error = back(&packet(&fields)).map(drop).unwrap_err().to_string();
+        assert!(error.contains("more than 2097152 parts"), "{error}");
+    }
 }
 
 #[test]

@@ -29,6 +29,10 @@ def generic(event):
         return f"contention_begin {of['lock_addr']} {of['flags']}"
     if event.event_name == "contention_end":
         return f"contention_end {of['lock_addr']}"
+    cache = {"mm_filemap_add_to_page_cache": "add", "mm_filemap_delete_from_page_cache": "remove"}
+    if event.event_name in cache:
+        numbers = [of[name] for name in ("s_dev", "i_ino", "index", "order")]
+        return f"cache_{cache[event.event_name]} " + " ".join(map(str, numbers))
     if event.event_name == "mm_setup_per_zone_wmarks":
         kinds = ["DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"]
         marks = [of[f"watermark_{mark}"] for mark in ("min", "low", "high")]

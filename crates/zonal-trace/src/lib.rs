@@ -115,7 +115,7 @@ pub use info::Info;
 pub use limits::{MIGRATETYPE_MAX, ORDER_MAX, PFN_LIMIT};
 pub use lines::LINE_BYTES_MAX;
 pub use meta::{EventCount, PagesetChange};
-pub use notice::{Notice, ZONE_KINDS};
+pub use notice::{CachedPage, Notice, ZONE_KINDS};
 pub use polled::{PolledState, PolledZone};
 pub use polls::parse as parse_polls;
 pub use prices::HoldPrices;

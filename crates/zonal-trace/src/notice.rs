@@ -1,4 +1,4 @@
-//! Events that name no page: reclaim, compaction, watermarks and locks.
+//! Events that name no page: reclaim, compaction, watermarks, locks and cached files.
 //!
 //! | event | text form | numbers | the kernel's fields |
 //! |--|--|--|--|
@@ -11,6 +11,8 @@
 //! | `mm_setup_per_zone_wmarks` | `watermarks` | node, zone, min, low, high | `node_id`, … |
 //! | `contention_begin` | `contention_begin` | lock, flags | `lock_addr`, `flags` |
 //! | `contention_end` | `contention_end` | lock | `lock_addr` |
+//! | `mm_filemap_add_to_page_cache` | `cache_add` | device, inode, index, order | `s_dev`, … |
+//! | `mm_filemap_delete_from_page_cache` | `cache_remove` | the same | the same |
 //!
 //! Each is a list of numbers in every form but the kernel's own text: one table serves all readers
 //! and writers.
@@ -107,6 +109,35 @@ pub enum Notice {
         /// The lock.
         lock: u64,
     },
+    /// `mm_filemap_add_to_page_cache`: a page of a file is in memory from here on.
+    CacheAdd(CachedPage),
+    /// `mm_filemap_delete_from_page_cache`: it no longer is, by reclaim or because the file went.
+    CacheRemove(CachedPage),
+}
+
+/// A page of a file, or so many in a row as make one block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CachedPage {
+    /// The file system's device, as the kernel numbers it.
+    pub device: u32,
+    /// The file.
+    pub inode: u64,
+    /// The first page's place in the file, in pages.
+    pub index: u64,
+    /// `1 << order` pages.
+    pub order: u8,
+}
+
+impl CachedPage {
+    fn numbers(self) -> [u64; NUMBERS_MAX] {
+        [self.device.into(), self.inode, self.index, self.order.into(), 0]
+    }
+
+    fn of([device, inode, index, order, _]: [u64; NUMBERS_MAX]) -> Result<CachedPage, Fault> {
+        let device =
+            u32::try_from(device).map_err(|_| wrong("device", "a number of 32 bits", device))?;
+        Ok(CachedPage { device, inode, index, order: fields::check_order(order)? })
+    }
 }
 
 /// What readers and writers need of each kind.
@@ -122,7 +153,7 @@ pub(crate) struct Row {
 }
 
 /// By tag.
-pub(crate) const ROWS: [Row; 9] = [
+pub(crate) const ROWS: [Row; 11] = [
     Row {
         name: "kswapd_wake",
         kernel: "mm_vmscan_kswapd_wake",
@@ -172,7 +203,41 @@ pub(crate) const ROWS: [Row; 9] = [
         keys: &[LOCK, "(flags"],
     },
     Row { name: "contention_end", kernel: "contention_end", fields: &["lock_addr"], keys: &[LOCK] },
+    Row {
+        name: "cache_add",
+        kernel: "mm_filemap_add_to_page_cache",
+        fields: CACHED,
+        keys: CACHED_KEYS,
+    },
+    Row {
+        name: "cache_remove",
+        kernel: "mm_filemap_delete_from_page_cache",
+        fields: CACHED,
+        keys: CACHED_KEYS,
+    },
 ];
+
+const CACHED: &[&str] = &["s_dev", "i_ino", "index", LARGE];
+/// In the order of the kernel's text.
+const CACHED_KEYS: &[&str] = &[DEVICE, INODE, OFFSET, LARGE];
+/// A device and a file have their names before a space, not before `=`.
+const DEVICE: &str = "dev";
+const INODE: &str = "ino";
+/// In bytes.
+const OFFSET: &str = "ofs";
+/// Older kernels, whose caches have single pages alone, do not say it.
+const LARGE: &str = "order";
+/// The kernel counts offsets in pages of this many bits, and prints bytes.
+const PAGE_SHIFT: u32 = 12;
+/// Bits of a device's number that are the minor one.
+const MINOR_BITS: u32 = 20;
+
+impl Row {
+    /// Whether a kernel may leave out a field, which is then 0.
+    pub(crate) fn may_lack(&self, field: &str) -> bool {
+        field == LARGE && self.fields == CACHED
+    }
+}
 
 /// The address of a lock has no name in the kernel's text: it is the first word.
 const LOCK: &str = "lock_addr";
@@ -202,6 +267,10 @@ impl Notice {
             Notice::ContentionBegin { lock, .. } | Notice::ContentionEnd { lock } => {
                 *lock = lock.wrapping_add(u64::from(nodes) << 48);
             }
+            // Another machine has files of its own.
+            Notice::CacheAdd(page) | Notice::CacheRemove(page) => {
+                page.device = page.device.wrapping_add(nodes << MINOR_BITS);
+            }
             Notice::ReclaimBegin { .. } | Notice::ReclaimEnd { .. } => {}
         }
         self
@@ -219,6 +288,8 @@ impl Notice {
             Notice::Watermarks { .. } => 6,
             Notice::ContentionBegin { .. } => 7,
             Notice::ContentionEnd { .. } => 8,
+            Notice::CacheAdd(_) => 9,
+            Notice::CacheRemove(_) => 10,
         }
     }
 
@@ -238,6 +309,7 @@ impl Notice {
             }
             Notice::ContentionBegin { lock, flags } => [lock, flags.into(), 0, 0, 0],
             Notice::ContentionEnd { lock } => [lock, 0, 0, 0, 0],
+            Notice::CacheAdd(page) | Notice::CacheRemove(page) => page.numbers(),
         }
     }
 
@@ -291,7 +363,9 @@ impl Notice {
                     .map_err(|_| wrong("flags", "a number of 32 bits", second))?,
             },
             8 => Notice::ContentionEnd { lock: first },
-            other => return Err(wrong("kind of a notice", "a number below 9", other.into())),
+            9 => Notice::CacheAdd(CachedPage::of(numbers)?),
+            10 => Notice::CacheRemove(CachedPage::of(numbers)?),
+            other => return Err(wrong("kind of a notice", "a number below 11", other.into())),
         })
     }
 
@@ -310,9 +384,15 @@ impl Notice {
                 *number = value_of(key, words.next().unwrap_or_default())?;
                 continue;
             }
-            let value = words.find_map(|word| {
-                word.strip_prefix(key.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
-            });
+            let value = match *key {
+                DEVICE | INODE => words.find(|word| *word == key.as_bytes()).and(words.next()),
+                _ => words.find_map(|word| {
+                    word.strip_prefix(key.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+                }),
+            };
+            if value.is_none() && row.may_lack(key) {
+                continue;
+            }
             let value = value.ok_or_else(|| {
                 let expected = row.keys.len();
                 let found = text.split(|byte| *byte == b'=').count().saturating_sub(1);
@@ -335,6 +415,9 @@ fn value_of(key: &'static str, value: &[u8]) -> Result<u64, Fault> {
         "name" => named(&ZONE_KINDS).map(|place| place as u64),
         LOCK => fields::hexadecimal(value.strip_prefix(b"0x").unwrap_or(value)),
         "(flags" => lock_kinds(value),
+        DEVICE => device(value),
+        INODE => fields::hexadecimal(value),
+        OFFSET => fields::decimal(value).map(|bytes| bytes >> PAGE_SHIFT),
         _ => match value.strip_prefix(b"0x") {
             Some(digits) => fields::hexadecimal(digits),
             None => fields::decimal(value),
@@ -354,6 +437,14 @@ fn lock_kinds(names: &[u8]) -> Option<u64> {
         bits |= bit(name)?;
     }
     Some(bits)
+}
+
+/// The kernel's number of a device that is printed as `major:minor`.
+fn device(value: &[u8]) -> Option<u64> {
+    let colon = value.iter().position(|byte| *byte == b':')?;
+    let (major, minor) = (fields::decimal(&value[..colon])?, fields::decimal(&value[colon + 1..])?);
+    let is_minor = minor < 1 << MINOR_BITS;
+    is_minor.then_some(major.checked_shl(MINOR_BITS)? | minor)
 }
 
 /// The number of a zone's kind.
@@ -407,6 +498,26 @@ mod tests {
                 "00000000a1b2c3d4 (ret=0)",
                 Notice::ContentionEnd { lock: 0xa1b2_c3d4 },
             ),
+            (
+                "mm_filemap_add_to_page_cache",
+                "dev 254:3 ino 9b0013 pfn=0x1c415c ofs=262144 order=2",
+                Notice::CacheAdd(CachedPage {
+                    device: (254 << 20) + 3,
+                    inode: 0x9b_0013,
+                    index: 64,
+                    order: 2,
+                }),
+            ),
+            (
+                "mm_filemap_delete_from_page_cache",
+                "dev 8:1 ino 7 pfn=0x1c415c ofs=0",
+                Notice::CacheRemove(CachedPage {
+                    device: (8 << 20) + 1,
+                    inode: 7,
+                    index: 0,
+                    order: 0,
+                }),
+            ),
         ] {
             let tag = Notice::tag_of(kernel.as_bytes()).unwrap();
             let notice = Notice::parse(tag, text.as_bytes()).unwrap();
@@ -429,6 +540,9 @@ mod tests {
             (7, "12 (flags=ODD)", "bad (flags"),
             (7, "12", "is missing"),
             (8, "", "bad lock_addr"),
+            (9, "dev 8 ino 7 pfn=0x1 ofs=0 order=0", "bad dev"),
+            (9, "dev 8:1 pfn=0x1 ofs=0 order=0", "`ino` is missing"),
+            (10, "dev 8:1 ino 7 pfn=0x1 ofs=0 order=11", "order out of range"),
         ] {
             let message = Notice::parse(tag, text.as_bytes()).unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");

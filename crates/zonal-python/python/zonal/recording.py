@@ -93,6 +93,8 @@ class Events(_native.Events):
     zone_start             uint64      first page frame of a compacted zone
     sync, status           bool, uint8 of compaction
     lock, flags            uint64, uint32 of ``contention_begin`` and ``contention_end``
+    device, inode, index   uint32, uint64, uint64 of ``mm_filemap_add_to_page_cache`` and
+                           ``mm_filemap_delete_from_page_cache``
     ====================== =========== ========================================================
     """
 

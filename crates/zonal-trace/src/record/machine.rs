@@ -1,5 +1,6 @@
 //! The files that describe the machine, read from `/proc` and `/sys`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ const SYSCTLS: [&str; 14] = [
     "compaction_proactiveness",
     "swappiness",
 ];
+
+/// Kernel threads that reclaim or compact, before the number of their node.
+const RECLAIMERS: [&str; 2] = ["kswapd", "kcompactd"];
 
 /// Where the kernel's files are; tests have their own.
 #[derive(Debug, Clone)]
@@ -76,7 +80,28 @@ impl Roots {
                 Err(error) => return Err(error),
             }
         }
+        let reclaimers = self.reclaimers().into_iter();
+        let reclaimers: String = reclaimers.map(|(name, ns)| format!("{name} {ns}\n")).collect();
+        files.set(&format!("reclaimers{ending}"), reclaimers.into_bytes());
         Ok(())
+    }
+
+    /// Processor time so far, in ns, of each kernel thread that reclaims or compacts, such as
+    /// `kswapd0`; empty where the kernel does not tell.
+    pub fn reclaimers(&self) -> BTreeMap<String, u64> {
+        let processes = fs::read_dir(&self.proc).into_iter().flatten();
+        let reclaimer = |directory: PathBuf| {
+            let name = fs::read_to_string(directory.join("comm")).ok()?;
+            let name = name.trim();
+            let node = RECLAIMERS.iter().find_map(|prefix| name.strip_prefix(prefix))?;
+            node.parse::<u32>().ok()?;
+            // Any program may call itself so; one of the kernel's has no memory of its own.
+            let own = fs::read(directory.join("cmdline")).ok()?;
+            let times = fs::read_to_string(directory.join("schedstat")).ok()?;
+            let ns = times.split(' ').next()?.parse().ok()?;
+            own.is_empty().then(|| (name.to_owned(), ns))
+        };
+        processes.filter_map(|process| reclaimer(process.ok()?.path())).collect()
     }
 
     /// Adds what does not change: sysctls and nodes.

@@ -8,7 +8,7 @@ use super::host;
 use super::machine::Roots;
 use super::options::{COLD, FRACTION_LARGE, RecordOptions};
 use super::tracefs::Tracefs;
-use crate::tracefs::{LOCK_EVENTS, MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
+use crate::tracefs::{CACHE_EVENTS, LOCK_EVENTS, MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
 
 /// Largest size of a ring that is chosen without being asked for.
 const RING_BYTES_MAX: u64 = 256 << 20;
@@ -142,7 +142,8 @@ impl Settings {
             set(&format!("events/{}/enable", name.replace(':', "/")), "1");
         }
         let locks = LOCK_EVENTS.iter().filter(|(name, _)| options.locks && has(name));
-        for (name, filter) in locks {
+        let cache = CACHE_EVENTS.iter().filter(|(name, _)| has(name));
+        for (name, filter) in locks.chain(cache) {
             let event = format!("events/{}", name.replace(':', "/"));
             set(&format!("{event}/filter"), filter);
             set(&format!("{event}/enable"), "1");

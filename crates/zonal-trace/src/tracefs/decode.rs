@@ -275,8 +275,12 @@ fn plan(format: &EventFormat) -> Result<Plan, Fault> {
         "workqueue_execute_start" => Plan::WorkStart { function: number("function")? },
         name if let Some(tag) = Notice::tag_of(name.as_bytes()) => {
             let mut fields = [None; NUMBERS_MAX];
-            for (field, name) in fields.iter_mut().zip(ROWS[usize::from(tag)].fields) {
-                *field = Some(number(name)?);
+            let row = &ROWS[usize::from(tag)];
+            for (field, name) in fields.iter_mut().zip(row.fields) {
+                *field = match row.may_lack(name) {
+                    true => number(name).ok(),
+                    false => Some(number(name)?),
+                };
             }
             Plan::Notice { tag, fields }
         }

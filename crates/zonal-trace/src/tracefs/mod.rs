@@ -41,13 +41,20 @@ pub(crate) const MORE_EVENTS: [&str; 8] = [
 pub(crate) const LOCK_EVENTS: [(&str, &str); 2] =
     [("lock:contention_begin", "flags == 1"), ("lock:contention_end", "ret == 0")];
 
+/// Events of pages of files in memory, of which each 64th page of a file is recorded: enough to
+/// tell which of the pages that are reclaimed come back, and after how many others.
+pub(crate) const CACHE_EVENTS: [(&str, &str); 2] = [
+    ("filemap:mm_filemap_add_to_page_cache", "!(index & 63)"),
+    ("filemap:mm_filemap_delete_from_page_cache", "!(index & 63)"),
+];
+
 /// The event of workers, of which only the statistics worker is recorded.
 pub(crate) const WORKER_EVENT: &str = "workqueue:workqueue_execute_start";
 
 /// All events that a recording may have: those whose formats it keeps.
 pub(crate) fn recorded_events() -> impl Iterator<Item = &'static str> {
-    let locks = LOCK_EVENTS.iter().map(|(name, _)| *name);
-    PAGE_EVENTS.into_iter().chain(MORE_EVENTS).chain([WORKER_EVENT]).chain(locks)
+    let filtered = LOCK_EVENTS.iter().chain(&CACHE_EVENTS).map(|(name, _)| *name);
+    PAGE_EVENTS.into_iter().chain(MORE_EVENTS).chain([WORKER_EVENT]).chain(filtered)
 }
 
 #[cfg(test)]

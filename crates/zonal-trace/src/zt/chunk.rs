@@ -9,7 +9,7 @@ use crate::lines::read_fault;
 /// First bytes of a file. The first one is no text, and the line ends show a transfer as text.
 pub(crate) const MAGIC: &[u8; 8] = b"\x89ZONAL\r\n";
 /// The version that is written. Earlier ones are read too: they have fewer kinds of events.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 4;
 
 /// Bytes of the head before the zones.
 pub(super) const FILE_HEAD_BYTES: usize = 24;
@@ -93,7 +93,7 @@ impl FileHead {
         }
         let version = u16_at(&bytes, 8);
         if !(1..=VERSION).contains(&version) {
-            let expected = "1, 2 or 3, which this program knows";
+            let expected = "1 to 4, which this program knows";
             return Err(Damage::bad(8, "version of a .zonal file", expected, version));
         }
         let zones = usize::from(u16_at(&bytes, 10));

@@ -11,7 +11,7 @@ use crate::error::{Fault, TraceError, TraceErrorKind};
 use crate::source::{DESCRIPTION_BYTES_MAX, Part, Source, read_bytes};
 
 /// Files that are looked for beside a stream.
-const FILES: [&str; 30] = [
+const FILES: [&str; 32] = [
     "meta.json",
     "zoneinfo.pre",
     "zoneinfo.post",
@@ -33,6 +33,8 @@ const FILES: [&str; 30] = [
     "vmstat.txt",
     "before-vmstat.txt",
     "after-vmstat.txt",
+    "reclaimers.pre",
+    "reclaimers.post",
     "sysctl.txt",
     "cmdline.txt",
     "cpuinfo.txt",
