@@ -5,11 +5,17 @@
 #   sh loads.sh record DIR                    records every load, DIR/LOAD.zonal (root)
 #   sh loads.sh advise DIR [FLAGS]            prints the head of each verdict
 #   sh loads.sh verify vm.X=Y LOAD [FLAGS]    tries a setting on one load (root)
+#   sh loads.sh data | clean                  makes, and removes, the files of scan and lookups
 #
+# scan and lookups read files of LOADS_MIB (4096) in LOADS_DATA (/var/tmp/zonal-loads); they are for
+# a host whose caches are kept too small, and record, advise do them where the files are there.
 # ZONAL names the program (zonal). A load whose tools are missing is left out, with a message.
 set -eu
 loads='build tar dd redis python messaging processes sockets'
 zonal=${ZONAL:-zonal}
+data=${LOADS_DATA:-/var/tmp/zonal-loads}
+mib=${LOADS_MIB:-4096}
+if [ -d "$data" ]; then loads="$loads scan lookups"; fi
 
 work() {
     dir=$(mktemp -d "/dev/shm/loads.XXXXXX")
@@ -88,6 +94,26 @@ a.send(b"e")
 os.wait()
 PY
         ;;
+    scan | lookups) # files that are read again and again, in turn or at random, from a cold cache
+        need python3
+        python3 - "$1" "$data" <<'PY'
+import os, random, sys
+how, directory = sys.argv[1:]
+files = []
+for name in sorted(os.listdir(directory)):
+    files.append(os.open(os.path.join(directory, name), os.O_RDONLY))
+    os.posix_fadvise(files[-1], 0, 0, os.POSIX_FADV_DONTNEED)
+BLOCK = 256 << 10
+blocks = [(file, at) for file in files for at in range(0, os.fstat(file).st_size, BLOCK)]
+order = random.Random(1)
+buffer = bytearray(BLOCK)
+for _ in range(3):
+    if how == "lookups":
+        blocks = order.choices(blocks, k=len(blocks))
+    for file, at in blocks:
+        os.preadv(file, [buffer], at)
+PY
+        ;;
     *) echo "loads: '$1': expected one of $loads" >&2; exit 2 ;;
     esac
 }
@@ -111,6 +137,13 @@ advise)
 verify)
     setting=$2; one=$3; shift 3
     "$zonal" verify --wait 5m --setting "$setting" "$@" -- sh "$0" "$one" ;;
-'' | -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0" ;;
+data)
+    mkdir -p "$data"
+    for i in 1 2 3 4; do
+        dd if=/dev/urandom of="$data/$i" bs=1M count=$((mib / 4)) 2>/dev/null
+    done
+    sync ;;
+clean) rm -rf "$data" ;;
+'' | -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" ;;
 *) load "$command" ;;
 esac

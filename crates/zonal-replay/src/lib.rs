@@ -44,6 +44,7 @@
 //! | `zones`, `moves`, `told`, `facts`, `program`, `by_page` | what the others share |
 //! | `locks`, `others` | measured waits for locks; what is not of the recorded command |
 //! | `unjudged` | when the model may not be judged |
+//! | `reclaim` | what reclaim cost, and which pages came back |
 //! | `world`, `altered` | what reclaim did, and who wrote settings |
 //! | `settle` | where the model follows that |
 //! | `read` | events to steps; what does not fit is counted |
@@ -74,6 +75,7 @@ pub mod overview;
 mod program;
 mod progress;
 mod read;
+mod reclaim;
 mod replay;
 pub mod report;
 mod run;
@@ -95,6 +97,7 @@ pub use locks::{LockRow, LockWaits};
 pub use moves::{Moves, MovesByPlace, total};
 pub use progress::{Phase, Progress, Watch, unwatched};
 pub use read::Watcher;
+pub use reclaim::ReclaimCost;
 pub use replay::{EndState, Extras, Pace, Replay};
 pub use report::Report;
 pub use run::explain::Explained;

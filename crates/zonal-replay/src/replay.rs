@@ -13,6 +13,7 @@ use crate::locks::LockWaits;
 use crate::program::Program;
 use crate::progress::Watch;
 use crate::read::{self, ReadOptions};
+use crate::reclaim::Reclaim;
 use crate::report::{Inputs, Memory, Report};
 use crate::run::none::{self, Setup};
 use crate::run::pool;
@@ -196,7 +197,7 @@ impl<'r> Replay<'r> {
     ) -> Result<Prepared, ReplayError> {
         let machine = self.recording.description();
         let events = self.recording.events();
-        let read::FirstLook { facts, cpus, mut unjudged, locks, mut changes, others } =
+        let read::FirstLook { facts, cpus, mut unjudged, locks, mut changes, others, cache } =
             read::facts(machine, events, self.limit, watch)?;
         let judge = |scope| judge::lists(machine, map, cpus, (&facts, scope), self.policy);
         let (lists, told) = judge(Scope::All)?;
@@ -230,7 +231,11 @@ impl<'r> Replay<'r> {
         let not_judged = unjudged.finish((program.start_ns, program.span_ns.1), reclaimed);
         let lock_waits = locks.finish(machine.flags.lock_waits);
         let of_others_percent = others.percent();
-        Ok(Prepared { program, judged, told, not_judged, lock_waits, of_others_percent })
+        let seconds = program.span_ns.1.saturating_sub(program.start_ns) as f64 / 1e9;
+        let known = (machine, &settings);
+        let span = (program.start_ns, seconds);
+        let reclaim = Reclaim::new(cache, &files, known, &polls, span);
+        Ok(Prepared { program, judged, told, not_judged, lock_waits, of_others_percent, reclaim })
     }
 
     fn read(
@@ -252,4 +257,5 @@ pub(crate) struct Prepared {
     pub not_judged: Vec<NotJudged>,
     pub lock_waits: Option<LockWaits>,
     pub of_others_percent: Option<f64>,
+    pub reclaim: Option<Reclaim>,
 }

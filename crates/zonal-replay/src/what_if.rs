@@ -17,6 +17,7 @@ use crate::locks::LockWaits;
 use crate::moves::{Moves, total};
 use crate::program::Program;
 use crate::progress::Watch;
+use crate::reclaim::Reclaim;
 use crate::replay::{Prepared, Replay};
 use crate::run::holds::{Hold, Holds};
 use crate::run::none::{self, Setup};
@@ -41,6 +42,7 @@ pub struct WhatIf<'r> {
     reclaim_judged: Vec<ReclaimJudged>,
     lock_waits: Option<LockWaits>,
     of_others_percent: Option<f64>,
+    reclaim: Option<Reclaim>,
     kernel: KernelMoves,
 }
 
@@ -197,8 +199,8 @@ impl<'r> WhatIf<'r> {
         let replay = Replay::new(recording).policy(policy);
         let replay = limit.map_or(replay, |events| replay.limit(events));
         let settings = Settings::of(recording)?;
-        let Prepared { mut program, told, not_judged, lock_waits, of_others_percent, .. } =
-            replay.prepare(&map, Recorded::default(), watch)?;
+        let prepared = replay.prepare(&map, Recorded::default(), watch)?;
+        let Prepared { mut program, told, not_judged, lock_waits, .. } = prepared;
         let kernel = KernelMoves::new(&program);
         program.facts.forget();
         let mut what_if = WhatIf {
@@ -209,7 +211,9 @@ impl<'r> WhatIf<'r> {
             not_judged,
             reclaim_judged: Vec::new(),
             lock_waits,
-            of_others_percent,
+            of_others_percent: prepared.of_others_percent,
+            // Of a part, the counters of the whole say nothing.
+            reclaim: prepared.reclaim.filter(|_| limit.is_none()),
             kernel,
         };
         what_if.settle(recording, policy, watch)?;
@@ -273,6 +277,11 @@ impl<'r> WhatIf<'r> {
     /// Share of the allocations that others than the recorded command made, in percent.
     pub fn of_others_percent(&self) -> Option<f64> {
         self.of_others_percent
+    }
+
+    /// What reclaim did, where the recording says it.
+    pub(crate) fn reclaim(&self) -> Option<&Reclaim> {
+        self.reclaim.as_ref()
     }
 
     /// Stretches in which the model cannot be judged.

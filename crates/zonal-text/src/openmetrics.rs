@@ -59,6 +59,29 @@ impl Metrics {
     }
 }
 
+/// A text of OpenMetrics in the older text format of Prometheus, as node_exporter's textfile
+/// collector reads it: there a counter's type and help stand under its name with `_total`.
+pub fn prometheus(openmetrics: &str) -> String {
+    let mut counter = "";
+    let mut plain = String::with_capacity(openmetrics.len());
+    for line in openmetrics.lines().filter(|line| *line != "# EOF") {
+        let mut words = line.splitn(4, ' ');
+        let words = [words.next(), words.next(), words.next(), words.next()];
+        // Writing to a String cannot fail.
+        let _ = match words {
+            [Some("#"), Some("TYPE"), Some(name), Some("counter")] => {
+                counter = name;
+                writeln!(plain, "# TYPE {name}_total counter")
+            }
+            [Some("#"), Some("HELP"), Some(name), Some(help)] if name == counter => {
+                writeln!(plain, "# HELP {name}_total {help}")
+            }
+            _ => writeln!(plain, "{line}"),
+        };
+    }
+    plain
+}
+
 impl Family<'_> {
     /// One value, with its labels.
     pub fn sample(&mut self, labels: &[(&str, &dyn std::fmt::Display)], value: u64) {
@@ -80,6 +103,17 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::counters::Group;
+
+    #[test]
+    fn the_older_format_names_counters_with_their_ending() {
+        let text = "# TYPE a gauge\n# HELP a the a\na 1\n# TYPE b counter\n# HELP b the b\n\
+            b_total 2\n# EOF\n";
+        assert_eq!(
+            prometheus(text),
+            "# TYPE a gauge\n# HELP a the a\na 1\n# TYPE b_total counter\n\
+             # HELP b_total the b\nb_total 2\n"
+        );
+    }
 
     #[test]
     fn families_and_samples_are_printed() {

@@ -34,10 +34,17 @@ fn sysctl_change(key: &str, sysctl: Sysctl, value: i64, about: &str) -> Change {
     }
 }
 
-/// Everything that is tried on a machine of `nodes` nodes under `base`.
-pub fn all(settings: &Settings, base: &Policy, nodes: usize) -> Vec<Change> {
+/// Everything that is tried on a machine of `nodes` nodes under `base`. `own_min_free`: what its
+/// kernel would choose for `min_free_kbytes`.
+pub fn all(
+    settings: &Settings,
+    base: &Policy,
+    nodes: usize,
+    own_min_free: Option<i64>,
+) -> Vec<Change> {
     let mut all: Vec<Change> = fractions(settings).collect();
-    all.extend(marks(settings));
+    all.extend(marks(settings, own_min_free));
+    all.extend(boosts(settings));
     if nodes > 1 {
         let value = i64::from(settings.value(Sysctl::ZoneReclaimMode) == 0);
         let about = match value {
@@ -99,11 +106,24 @@ fn fractions(settings: &Settings) -> impl Iterator<Item = Change> + '_ {
     })
 }
 
-fn marks(settings: &Settings) -> Vec<Change> {
+fn boosts(settings: &Settings) -> Option<Change> {
+    let about = "no boost: marks stay where they are when memory is fragmented, and background \
+                 reclaim is not woken for it";
+    let sysctl = Sysctl::WatermarkBoostFactor;
+    let change = || sysctl_change("watermark_boost_factor", sysctl, 0, about);
+    (settings.value(sysctl) != 0).then(change)
+}
+
+fn marks(settings: &Settings, own_min_free: Option<i64>) -> Vec<Change> {
     let mut all = Vec::new();
     if let Some(now) = settings.min_free_kbytes.filter(|now| *now >= 4) {
         // The kernel takes 32 bits; a recording may say anything.
-        let values = [Some(now / 2), now.checked_mul(2), now.checked_mul(4)];
+        // What is near the kernel's own is its own.
+        let own = own_min_free.filter(|own| now.abs_diff(*own) > now.unsigned_abs() / 10);
+        let mut values = [own, Some(now / 2), now.checked_mul(2), now.checked_mul(4)];
+        if own == values[1] {
+            values[1] = None;
+        }
         for value in values.into_iter().flatten().filter(|value| *value <= i64::from(i32::MAX)) {
             let about = "moves all watermarks, and with them the least size of the lists; a higher \
                          reserve is memory that no request can use";
@@ -159,9 +179,21 @@ mod tests {
         for (kbytes, tried) in [(i64::MAX, 0), (i64::from(i32::MAX), 1), (67584, 3)] {
             let text = format!("vm.min_free_kbytes={kbytes}\n");
             let settings = Settings::new(&zonal_text::sysctl::parse(&text).unwrap());
-            let all = all(&settings, &Policy::LINUX_6_18, 1);
+            let all = all(&settings, &Policy::LINUX_6_18, 1, None);
             let count = all.iter().filter(|one| one.name.starts_with("min_free_kbytes")).count();
             assert_eq!(count, tried, "{kbytes}");
+        }
+    }
+
+    #[test]
+    fn the_kernels_own_reserve_is_tried_once() {
+        for (now, own) in [(12_582_912, 67_584), (135_168, 67_584), (1000, 67_584)] {
+            let text = format!("vm.min_free_kbytes={now}\nvm.watermark_boost_factor=0\n");
+            let settings = Settings::new(&zonal_text::sysctl::parse(&text).unwrap());
+            let all = all(&settings, &Policy::LINUX_6_18, 1, Some(own));
+            let wanted = format!("min_free_kbytes {own}");
+            assert_eq!(all.iter().filter(|change| change.name == wanted).count(), 1, "{now}");
+            assert!(!all.iter().any(|change| change.name.starts_with("watermark_boost")));
         }
     }
 
@@ -170,7 +202,7 @@ mod tests {
         let text = "vm.percpu_pagelist_fraction=16\n";
         let settings = Settings::new(&zonal_text::sysctl::parse(text).unwrap());
         assert_eq!(settings.value(Sysctl::HighFraction), 16);
-        let all = all(&settings, &Policy::LINUX_5_4, 1);
+        let all = all(&settings, &Policy::LINUX_5_4, 1, None);
         let commands: Vec<&str> =
             all.iter().filter_map(|change| change.command.as_deref()).collect();
         assert!(commands.contains(&"sysctl vm.percpu_pagelist_fraction=8"), "{commands:?}");
@@ -181,12 +213,13 @@ mod tests {
     fn what_is_set_already_is_no_change() {
         let text = "vm.percpu_pagelist_high_fraction=8\nvm.min_free_kbytes=67584\n";
         let settings = Settings::new(&zonal_text::sysctl::parse(text).unwrap());
-        let all = all(&settings, &Policy::LINUX_6_18, 1);
+        let all = all(&settings, &Policy::LINUX_6_18, 1, Some(67_584));
         let has = |name: &str| all.iter().any(|change| change.name == name);
         assert!(has("percpu_pagelist_high_fraction 0") && !has("percpu_pagelist_high_fraction 8"));
         assert!(has("min_free_kbytes 135168") && !has("watermark_scale_factor 10"));
         assert!(has("numa_stat 0") && has("linux-6.12") && !has("linux-6.18"));
         assert!(!has("zone_reclaim_mode 1"), "one node has nowhere else to go");
+        assert!(!has("min_free_kbytes 67584") && has("watermark_boost_factor 0"));
         let change = all.iter().find(|change| change.name == "numa_stat 0").unwrap();
         assert_eq!(change.command.as_deref(), Some("sysctl vm.numa_stat=0"));
     }

@@ -13,6 +13,7 @@ use crate::error::ReplayError;
 use crate::error::chain;
 use crate::locks::LockWaits;
 use crate::progress::Watch;
+use crate::reclaim::{Reclaim, ReclaimCost, own_min_free};
 use crate::settings::Settings;
 use crate::unjudged::{NotJudged, ReclaimJudged};
 use crate::what_if::{Trial, WhatIf};
@@ -48,6 +49,8 @@ pub struct Advice {
     /// Waits in the recording, as `perf lock contention` has them; `None`: not recorded, or several
     /// recordings.
     pub lock_waits: Option<LockWaits>,
+    /// What reclaim cost; `None`: the recording does not say, or several recordings.
+    pub reclaim: Option<ReclaimCost>,
     /// By how much the model is off on this recording.
     pub model_error_percent: ModelError,
     /// Stretches that no prediction covers; of several recordings none: see `recordings`.
@@ -105,6 +108,8 @@ pub struct AdvisedOn {
     pub wait_check: Option<WaitCheck>,
     /// Waits in it; `None`: not recorded.
     pub lock_waits: Option<LockWaits>,
+    /// What reclaim cost in it; `None`: it does not say.
+    pub reclaim: Option<ReclaimCost>,
     /// Stretches that no prediction covers.
     pub not_judged: Vec<NotJudged>,
     /// Stretches with reclaim that the model follows.
@@ -137,6 +142,7 @@ impl Advice {
             model_error_percent: advice.model_error_percent,
             wait_check: advice.wait_check,
             lock_waits: advice.lock_waits.clone(),
+            reclaim: advice.reclaim,
             not_judged: advice.not_judged.clone(),
             reclaim_judged: advice.reclaim_judged.clone(),
             cost: advice.cost.clone(),
@@ -179,7 +185,7 @@ pub(super) fn measure(
     let machine = recording.description();
     let policy = changes::policy_of(machine.kernel_release.as_deref());
     let settings = Settings::of(recording)?;
-    let changes = changes::all(&settings, &policy, machine.nodes.len());
+    let changes = changes::all(&settings, &policy, machine.nodes.len(), own_min_free(machine));
     let changes = selected(changes, options.only)?;
     let what_if = WhatIf::new(recording, policy, options.limit, watch)?;
     let cost = HoldCost::of_recording(machine)?;
@@ -192,16 +198,11 @@ pub(super) fn measure(
     let prices = Prices::new(cost, &what_if, &as_recorded);
     let recorded = Row::recorded(as_recorded.counts, prices.contention(&as_recorded, 1, seconds));
     let modelled_us_per_s = recorded.contention.wait_us_per_s;
+    let beside = Beside { what_if: &what_if, prices: &prices, error, recorded: &recorded };
     let mut rows = Vec::new();
     for (place, change) in changes.into_iter().enumerate() {
-        match what_if.run(&base.with(&change), watch) {
-            Ok(trialled) => {
-                let contention = prices.contention(&trialled, change.cpus, seconds);
-                let saved = prices.spent(&recorded.contention) - prices.spent(&contention);
-                let saving = Saving::new(saved, error);
-                let row = Row::new(&change, (trialled.counts, contention), saving, &recorded);
-                rows.push(Row { place, ..row });
-            }
+        match beside.row(&base.with(&change), &change, watch) {
+            Ok(row) => rows.push(Row { place, ..row }),
             Err(ReplayError::Stopped) => return Err(ReplayError::Stopped),
             Err(error) => notes.push(format!("{}: {}", change.name, chain(&error))),
         }
@@ -210,6 +211,7 @@ pub(super) fn measure(
     let kernels = prices.cost.work_us_per_s(what_if.kernel(), seconds);
     let waits = prices.check.measured_us_per_s.unwrap_or(modelled_us_per_s);
     let case = Case::new(&what_if, kernels + waits, error);
+    notes.extend(case.wrong.clone());
     notes.extend(remarks(&what_if, machine.nodes.len(), &settings));
     notes.extend(faults.iter().map(|fault| format!("FAILED: {fault}")));
     let advice = Advice {
@@ -221,6 +223,7 @@ pub(super) fn measure(
         modelled_wait_us_per_s: modelled_us_per_s,
         wait_check: Some(prices.check),
         lock_waits: what_if.lock_waits().cloned(),
+        reclaim: what_if.reclaim().map(Reclaim::cost),
         model_error_percent: error,
         not_judged: what_if.not_judged().to_vec(),
         reclaim_judged: what_if.reclaim_judged().to_vec(),
@@ -240,6 +243,32 @@ pub(super) fn measure(
         faults,
     };
     Ok(Measured { advice, case })
+}
+
+/// What each trial is held against.
+struct Beside<'a, 'r> {
+    what_if: &'a WhatIf<'r>,
+    prices: &'a Prices,
+    error: ModelError,
+    recorded: &'a Row,
+}
+
+impl Beside<'_, '_> {
+    /// Runs a trial.
+    fn row(
+        &self,
+        trial: &Trial,
+        change: &Change,
+        watch: &mut Watch<'_>,
+    ) -> Result<Row, ReplayError> {
+        let Beside { what_if, prices, error, recorded } = *self;
+        let trialled = what_if.run(trial, watch)?;
+        let contention = prices.contention(&trialled, change.cpus, what_if.seconds());
+        let saved = prices.spent(&recorded.contention) - prices.spent(&contention);
+        let of_reclaim = what_if.reclaim().map(|own| own.saving(&trial.sysctls));
+        let savings = (Saving::new(saved, error), of_reclaim.unwrap_or_default());
+        Ok(Row::new(change, (trialled.counts, contention), savings, recorded))
+    }
 }
 
 /// What was not tried, and why.

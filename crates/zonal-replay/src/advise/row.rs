@@ -38,6 +38,8 @@ pub struct Row {
     pub setting: Option<String>,
     /// What it saves.
     pub saving_percent_of_cpu: Saving,
+    /// Of it, what it saves of reclaim and of reading pages of files again.
+    pub reclaim_saving_percent_of_cpu: Saving,
     /// Holds of zone locks against the recorded ones, in percent.
     pub lock_holds_percent: f64,
     /// Memory that lists hold more at worst.
@@ -70,9 +72,10 @@ impl Row {
     pub(super) fn new(
         change: &Change,
         (counts, contention): (TrialCounts, Contention),
-        saving: Saving,
+        (of_lists, of_reclaim): (Saving, Saving),
         recorded: &Row,
     ) -> Row {
+        let saving = of_lists.plus(of_reclaim);
         let counts = counts.times(change.cpus);
         let holds = percent(counts.lock_holds as f64, recorded.counts.lock_holds as f64);
         let more = counts.list_pages_max.saturating_sub(recorded.counts.list_pages_max);
@@ -81,11 +84,13 @@ impl Row {
         let setting = change.command.as_deref().and_then(|line| line.strip_prefix("sysctl "));
         let mut row = Row {
             change: change.name.clone(),
-            command: change.command.clone().filter(|_| !is_worse && saving.mid >= WORTH_PERCENT),
+            // What is saved of reclaim begins at nothing.
+            command: change.command.clone().filter(|_| !is_worse && of_lists.mid >= WORTH_PERCENT),
             counts,
             contention,
             setting: setting.map(str::to_owned),
             saving_percent_of_cpu: saving,
+            reclaim_saving_percent_of_cpu: of_reclaim,
             lock_holds_percent: (holds * 100.0).round() / 100.0,
             memory_mib_worst: (more as f64 / 256.0 * 100.0).round() / 100.0,
             is_worse,
@@ -113,14 +118,7 @@ impl Row {
     pub(super) fn together(rows: &[&Row], recorded: &Row, refused_elsewhere: u64) -> Row {
         let Some(first) = rows.first() else { return Row::default() };
         let middle = |figure: &dyn Fn(&Row) -> f64| median(rows.iter().map(|row| figure(row)));
-        let saving = |figure: fn(&Saving) -> f64| {
-            rows.iter().map(move |row| figure(&row.saving_percent_of_cpu))
-        };
-        let saving = Saving {
-            low: saving(|saving| saving.low).fold(f64::INFINITY, f64::min),
-            mid: median(saving(|saving| saving.mid)),
-            high: saving(|saving| saving.high).fold(f64::NEG_INFINITY, f64::max),
-        };
+        let saving = over(rows.iter().map(|row| row.saving_percent_of_cpu));
         let refused_more = rows.iter().map(|row| row.refused_more).max();
         let refused_more = refused_more.unwrap_or(0).max(refused_elsewhere);
         let holds = middle(&|row| row.lock_holds_percent);
@@ -135,6 +133,9 @@ impl Row {
             },
             setting: first.setting.clone(),
             saving_percent_of_cpu: saving,
+            reclaim_saving_percent_of_cpu: over(
+                rows.iter().map(|row| row.reclaim_saving_percent_of_cpu),
+            ),
             lock_holds_percent: holds,
             memory_mib_worst: rows.iter().map(|row| row.memory_mib_worst).fold(0.0, f64::max),
             is_worse: is_worse(refused_more, saving, holds),
@@ -143,14 +144,16 @@ impl Row {
             about: first.about.clone(),
             ..Row::default()
         };
-        let is_worth = !row.is_worse && saving.mid >= WORTH_PERCENT;
+        let of_lists = saving.mid - row.reclaim_saving_percent_of_cpu.mid;
+        let is_worth = !row.is_worse && of_lists >= WORTH_PERCENT;
         let setting = row.setting.as_deref().filter(|_| is_worth);
         row.command = setting.map(|setting| format!("sysctl {setting}"));
         row.tell(recorded, holds);
         row
     }
 
-    /// Less is better: what is refused first, then time for zone locks, holds, pages on lists.
+    /// Less is better: what is refused first, then what reclaim costs, time for zone locks, holds,
+    /// pages on lists.
     fn key(&self, recorded: &Row) -> f64 {
         let refused = self.refused_more as f64;
         let spent = |row: &Row| row.contention.wait_us_per_s + row.contention.work_us_per_s;
@@ -158,7 +161,8 @@ impl Row {
         let holds = percent(self.counts.lock_holds as f64, recorded.counts.lock_holds as f64);
         let (now, before) = (self.counts.list_pages_mean, recorded.counts.list_pages_mean);
         let pages = percent(now as f64, before as f64);
-        refused * 1e12 + spent + holds / 1e3 + pages / 1e6
+        let reclaim = self.reclaim_saving_percent_of_cpu.mid;
+        refused * 1e12 - reclaim * 1e6 + spent + holds / 1e3 + pages / 1e6
     }
 
     /// Whether another setting came to the same in every number.
@@ -170,6 +174,13 @@ impl Row {
             && self.saving_percent_of_cpu == other.saving_percent_of_cpu
             && self.refused_more == other.refused_more
     }
+}
+
+/// The whole range of some savings, with their median.
+pub(super) fn over(savings: impl Iterator<Item = Saving> + Clone) -> Saving {
+    let low = savings.clone().map(|saving| saving.low).fold(f64::INFINITY, f64::min);
+    let high = savings.clone().map(|saving| saving.high).fold(f64::NEG_INFINITY, f64::max);
+    Saving { low, mid: median(savings.map(|saving| saving.mid)), high }
 }
 
 /// The best first.
@@ -334,6 +345,7 @@ mod tests {
         let of = |holds, mid| {
             let counts = TrialCounts { lock_holds: holds, ..TrialCounts::default() };
             let saving = Saving { low: mid, mid, high: mid };
+            let saving = (saving, Saving::default());
             Row::new(&change, (counts, Contention::default()), saving, &recorded)
         };
         let better = of(50, 0.6);

@@ -62,6 +62,12 @@ impl Saving {
         Saving { low: round(near.min(far)), mid: round(mid), high: round(near.max(far)) }
     }
 
+    /// Both together.
+    pub(crate) fn plus(self, other: Saving) -> Saving {
+        let (low, mid) = (self.low + other.low, self.mid + other.mid);
+        Saving { low, mid, high: self.high + other.high }
+    }
+
     /// The same, where all that can be saved is `cost`, in percent of one CPU.
     pub(super) fn at_most(self, cost: f64) -> Saving {
         let Saving { low, mid, high } = self;

@@ -5,7 +5,7 @@ use zonal_trace::{MachineDescription, Recording};
 use super::changes::policy_of;
 use super::one::{Advice, AdvisedOn, Measured, Options, advise, measure};
 use super::row::{self, Row, median};
-use super::saving::ModelError;
+use super::saving::{ModelError, Saving};
 use super::verdict::{Case, Verdict};
 use crate::error::ReplayError;
 use crate::progress::Watch;
@@ -114,11 +114,11 @@ fn together(all: &[Measured]) -> Advice {
     let middle = |figure: fn(&Measured) -> f64| median(known.iter().map(|one| figure(one)));
     let case = joint_case(&known);
     let (verdict, reason) = match says_nothing {
-        true => {
+        true => case.by_reclaim(&rows).unwrap_or_else(|| {
             let all: Vec<String> =
                 recordings.iter().map(|one| format!("{}: {}", one.trace, one.reason)).collect();
             (Verdict::NotKnown, all.join("; "))
-        }
+        }),
         false => case.decide(&rows),
     };
     let names: Vec<&str> = recordings.iter().map(|one| one.trace.as_str()).collect();
@@ -135,6 +135,7 @@ fn together(all: &[Measured]) -> Advice {
         modelled_wait_us_per_s: middle(|one| one.advice.modelled_wait_us_per_s),
         wait_check: None,
         lock_waits: None,
+        reclaim: None,
         model_error_percent: case.error,
         not_judged: Vec::new(),
         reclaim_judged: Vec::new(),
@@ -159,6 +160,8 @@ fn together(all: &[Measured]) -> Advice {
 fn joint_case(known: &[&Measured]) -> Case {
     let middle = |figure: fn(&Measured) -> f64| median(known.iter().map(|one| figure(one)));
     let most = |one: &&&Measured| one.case.error.most.unwrap_or(f64::INFINITY);
+    let costs: Vec<Saving> = known.iter().filter_map(|one| one.case.reclaim).collect();
+    let all_have = costs.len() == known.len();
     let worst = known.iter().max_by(|a, b| most(a).total_cmp(&most(b)));
     Case {
         not_judged: Vec::new(),
@@ -166,6 +169,8 @@ fn joint_case(known: &[&Measured]) -> Case {
         allocs: known.iter().map(|one| one.case.allocs).min().unwrap_or(0),
         cost: middle(|one| one.case.cost),
         error: worst.map_or(ModelError::default(), |one| one.case.error),
+        reclaim: all_have.then(|| super::row::over(costs.iter().copied())),
+        wrong: known.iter().find_map(|one| one.case.wrong.clone()),
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::row::Row;
 use super::saving::{ModelError, PRICE_FACTOR, Saving, WORTH_PERCENT};
+use crate::reclaim::Reclaim;
 use crate::unjudged::{self, NotJudged};
 use crate::what_if::WhatIf;
 
@@ -52,6 +53,10 @@ pub(super) struct Case {
     /// What the allocator's waits and refills take, in percent of a CPU.
     pub cost: f64,
     pub error: ModelError,
+    /// What reclaim takes, where that is known.
+    pub reclaim: Option<Saving>,
+    /// A setting that is wrong on its face, in words.
+    pub wrong: Option<String>,
 }
 
 impl Case {
@@ -63,6 +68,8 @@ impl Case {
             allocs: what_if.allocs(),
             cost: (cost / 1e4 * 1e4).round() / 1e4,
             error,
+            reclaim: what_if.reclaim().map(|reclaim| reclaim.cost().percent_of_cpu),
+            wrong: what_if.reclaim().and_then(Reclaim::wrong),
         }
     }
 
@@ -70,7 +77,7 @@ impl Case {
     pub(super) fn says_nothing(&self) -> Option<String> {
         let Case { ref not_judged, seconds, allocs, error, .. } = *self;
         let share = unjudged::share(not_judged, seconds);
-        if share > NOT_JUDGED_MAX {
+        if share > NOT_JUDGED_MAX && !self.is_little() {
             let mut why: Vec<&str> = not_judged.iter().flat_map(|n| n.reason.split("; ")).collect();
             why.sort_unstable();
             why.dedup();
@@ -94,22 +101,77 @@ impl Case {
         })
     }
 
+    /// Whether all that the kernel spent on its lists and on reclaim, which is measured, is not
+    /// worth a change, so that no setting is, whatever the model says.
+    fn is_little(&self) -> bool {
+        let of_reclaim = |reclaim: Saving| self.cost * PRICE_FACTOR + reclaim.high;
+        self.reclaim.is_some_and(|reclaim| of_reclaim(reclaim) < WORTH_PERCENT)
+    }
+
+    /// What is known by reclaim alone, which the model of the lists has no part in.
+    pub(super) fn by_reclaim(&self, rows: &[Row]) -> Option<(Verdict, String)> {
+        let reclaim = self.reclaim.filter(|_| self.allocs >= ALLOCS_MIN)?;
+        let saving = |row: &Row| row.reclaim_saving_percent_of_cpu;
+        let best = usable(rows).max_by(|a, b| saving(a).mid.total_cmp(&saving(b).mid))?;
+        let of_best = saving(best);
+        let high = of_best.at_most(reclaim.high).high;
+        (high >= WORTH_PERCENT).then(|| {
+            let wrong = self.wrong.as_ref().map_or(String::new(), |wrong| format!("; {wrong}"));
+            let setting = best.setting.as_deref().unwrap_or_default();
+            let reason = format!(
+                "{}; {setting} may save up to {high:.2} %, or nothing, which the recording cannot \
+                 tell: `zonal verify --setting {setting}` can{wrong}",
+                self.reclaim_costs()
+            );
+            (Verdict::NotKnown, reason)
+        })
+    }
+
+    fn reclaim_costs(&self) -> String {
+        let Some(Saving { low, high, .. }) = self.reclaim else { return String::new() };
+        format!(
+            "reclaim, and reading again what it took, cost {low:.2} to {high:.2} % of a CPU here"
+        )
+    }
+
+    fn worth(&self, row: &Row, Saving { low, mid, high }: Saving) -> String {
+        let mut reason = format!(
+            "{}: saves {mid:.2} % of a CPU ({low:.2} to {high:.2}), {:.2} CPU seconds of \
+             this recording; at worst {:.1} MiB more on lists; {}",
+            row.setting.as_deref().unwrap_or_default(),
+            mid / 100.0 * self.seconds,
+            row.memory_mib_worst,
+            row.about,
+        );
+        reason.extend(row.not_counted.iter().map(|what| format!("; not counted: {what}")));
+        reason
+    }
+
     /// Decides. `rows` are all changes that were tried.
     pub(super) fn decide(&self, rows: &[Row]) -> (Verdict, String) {
-        if let Some(reason) = self.says_nothing() {
-            return (Verdict::NotKnown, reason);
+        if let Some(known) = self.by_reclaim(rows) {
+            return known;
         }
-        let Case { seconds, cost, error, .. } = *self;
+        if let Some(reason) = self.says_nothing() {
+            let costs = self.reclaim.filter(|reclaim| reclaim.high >= WORTH_PERCENT);
+            let parts = [Some(reason), costs.map(|_| self.reclaim_costs()), self.wrong.clone()];
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            return (Verdict::NotKnown, parts.join("; "));
+        }
+        let Case { cost, error, .. } = *self;
         let off = error.most.unwrap_or(0.0);
-        let usable = rows.iter().filter(|row| !row.is_worse && row.setting.is_some());
-        let best = usable
+        let best = usable(rows)
             .max_by(|a, b| a.saving_percent_of_cpu.mid.total_cmp(&b.saving_percent_of_cpu.mid));
         // No setting saves more than all of it.
-        let most = best.map_or(0.0, |row| row.saving_percent_of_cpu.mid).clamp(0.0, cost.max(0.0));
-        let costs = format!(
+        let all = cost.max(0.0) + self.reclaim.map_or(0.0, |reclaim| reclaim.mid);
+        let most = best.map_or(0.0, |row| row.saving_percent_of_cpu.mid).clamp(0.0, all);
+        let mut costs = format!(
             "the allocator's waits and refills cost {cost:.3} % of a CPU here, at most {most:.3} % \
              can be saved"
         );
+        if self.reclaim.is_some_and(|reclaim| reclaim.high >= WORTH_PERCENT) {
+            costs.push_str(&format!("; {}, and no setting saves that", self.reclaim_costs()));
+        }
         if cost * PRICE_FACTOR < WORTH_PERCENT {
             return (Verdict::ChangeNothing, costs);
         }
@@ -122,20 +184,16 @@ impl Case {
         match best.filter(|_| most >= WORTH_PERCENT) {
             None => (Verdict::ChangeNothing, costs),
             Some(row) => {
-                let Saving { low, mid, high } = row.saving_percent_of_cpu.at_most(cost);
-                let mut reason = format!(
-                    "{}: saves {mid:.2} % of a CPU ({low:.2} to {high:.2}), {:.2} CPU seconds of \
-                     this recording; at worst {:.1} MiB more on lists; {}",
-                    row.setting.as_deref().unwrap_or_default(),
-                    mid / 100.0 * seconds,
-                    row.memory_mib_worst,
-                    row.about,
-                );
-                reason.extend(row.not_counted.iter().map(|what| format!("; not counted: {what}")));
-                (Verdict::WorthTrying, reason)
+                let saving = row.saving_percent_of_cpu.at_most(all);
+                (Verdict::WorthTrying, self.worth(row, saving))
             }
         }
     }
+}
+
+/// Settings that are not worse.
+fn usable(rows: &[Row]) -> impl Iterator<Item = &Row> {
+    rows.iter().filter(|row| !row.is_worse && row.setting.is_some())
 }
 
 #[cfg(test)]
@@ -148,7 +206,8 @@ mod tests {
 
     fn case(cost: f64) -> Case {
         let error = off_by(1.0);
-        Case { not_judged: Vec::new(), seconds: 10.0, allocs: 50_000, cost, error }
+        let (reclaim, wrong) = (None, None);
+        Case { not_judged: Vec::new(), seconds: 10.0, allocs: 50_000, cost, error, reclaim, wrong }
     }
 
     fn saves(us_per_s: f64) -> Vec<Row> {
@@ -202,5 +261,48 @@ mod tests {
         let (verdict, reason) = wrong.decide(&saves(20_000.0));
         assert_eq!(verdict, Verdict::NotKnown);
         assert!(reason.contains("off by 60 %"), "{reason}");
+    }
+
+    /// A setting that saves this much of reclaim.
+    fn of_reclaim(low: f64, mid: f64, high: f64) -> Vec<Row> {
+        let saving = Saving { low, mid, high };
+        vec![Row {
+            setting: Some("vm.min_free_kbytes=67584".to_owned()),
+            saving_percent_of_cpu: saving,
+            reclaim_saving_percent_of_cpu: saving,
+            ..Row::default()
+        }]
+    }
+
+    /// All of the time is not judged.
+    fn under_reclaim(reclaim: Saving) -> Case {
+        let stretch = NotJudged { from_s: 0.0, to_s: 10.0, reason: "reclaim: direct".to_owned() };
+        let wrong = Some("vm.min_free_kbytes is 186 times too much".to_owned());
+        Case { not_judged: vec![stretch], reclaim: Some(reclaim), wrong, ..case(0.1) }
+    }
+
+    #[test]
+    fn what_reclaim_costs_decides_where_the_lists_cannot_be_judged() {
+        let cost = Saving { low: 20.0, mid: 30.0, high: 60.0 };
+        let (verdict, reason) = under_reclaim(cost).decide(&of_reclaim(0.0, 20.0, 80.0));
+        assert_eq!(verdict, Verdict::NotKnown);
+        let expected = "vm.min_free_kbytes=67584 may save up to 60.00 %, or nothing";
+        assert!(reason.contains(expected), "{reason}");
+        assert!(reason.contains("186 times too much"), "{reason}");
+        let (verdict, reason) = under_reclaim(cost).decide(&of_reclaim(0.0, 0.0, 0.0));
+        assert_eq!(verdict, Verdict::NotKnown, "the lists cannot be judged, nor are they all");
+        assert!(reason.contains("reclaim: direct; reclaim, and reading again"), "{reason}");
+    }
+
+    #[test]
+    fn what_costs_next_to_nothing_needs_no_model() {
+        let little = Saving { low: 0.0, mid: 0.1, high: 0.2 };
+        let (verdict, reason) = under_reclaim(little).decide(&of_reclaim(0.0, 0.0, 0.2));
+        assert_eq!(verdict, Verdict::ChangeNothing, "{reason}");
+        // A stream through the cache: reclaim has its price, and nothing saves it.
+        let stream = Case { reclaim: Some(Saving { low: 9.0, mid: 9.0, high: 9.0 }), ..case(0.1) };
+        let (verdict, reason) = stream.decide(&of_reclaim(0.0, 0.0, 0.0));
+        assert_eq!(verdict, Verdict::ChangeNothing);
+        assert!(reason.contains("and no setting saves that"), "{reason}");
     }
 }

@@ -42,6 +42,7 @@ use crate::moves::MovesByPlace;
 use crate::others::Others;
 use crate::program::{Counts, ListPlace, NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
+use crate::reclaim::Cache;
 use crate::told::{Recorded, Untraced};
 use crate::unjudged::Unjudged;
 use crate::world::{Changed, World};
@@ -95,6 +96,8 @@ pub struct FirstLook {
     pub changes: Vec<Changed>,
     /// What is not of the recorded command.
     pub others: Others,
+    /// Pages of files that reclaim took.
+    pub cache: Cache,
 }
 
 /// Looks at `events` for what they say together.
@@ -114,10 +117,12 @@ pub fn facts(
     let mut locks = Locks::new(ZoneMap::new(machine));
     let mut world = World::default();
     let mut others = Others::new(machine);
+    let mut cache = Cache::default();
     each(machine, events, limit, watch, |event| {
         if begins.before(event) {
             facts.begin();
             locks.begin(event.time_ns);
+            cache.begin(event.time_ns);
         }
         cpus = cpus.max(event.cpu + 1);
         facts.see(event);
@@ -125,12 +130,13 @@ pub fn facts(
         locks.see(event);
         world.see(event);
         others.see(event);
+        cache.see(event);
         if Begins::after(event) {
             facts.begin();
             locks.begin(event.time_ns);
         }
     })?;
-    Ok(FirstLook { facts, cpus, unjudged, locks, changes: world.finish(), others })
+    Ok(FirstLook { facts, cpus, unjudged, locks, changes: world.finish(), others, cache })
 }
 
 /// Calls `then` for each event, as far as `limit` says.

@@ -185,7 +185,9 @@ fn decide(predicted: &Predicted, measured: &Measured) -> (Finding, String) {
     let Interval { low, mid, high } = saved;
     let found = format!("saves {mid:.2} % {of} ({low:.2} to {high:.2})");
     let expected = predicted.saving_percent_of_cpu;
-    let is_clear = saved.is_clear() && !within(&saved, &same) && mid.abs() >= NOTABLE_PERCENT;
+    let is_within =
+        if is_metric { within(&saved, &same, log) } else { within(&saved, &same, |own| own) };
+    let is_clear = saved.is_clear() && !is_within && mid.abs() >= NOTABLE_PERCENT;
     if !is_clear {
         let among = format!("{:.2} to {:.2} %", same.low, same.high);
         let why = format!("{found}; runs that differ in nothing differ by {among}");
@@ -206,9 +208,16 @@ fn decide(predicted: &Predicted, measured: &Measured) -> (Finding, String) {
     }
 }
 
-/// Whether the middle of what was saved lies in what equal runs differ by, in either direction.
-fn within(saved: &Interval, same: &Interval) -> bool {
-    saved.mid.abs() <= same.low.abs().max(same.high.abs())
+/// Whether the middle of what was saved lies in what equal runs differ by, in either direction, on
+/// the scale on which a difference has no direction.
+fn within(saved: &Interval, same: &Interval, scale: fn(f64) -> f64) -> bool {
+    scale(saved.mid).abs() <= scale(same.low).abs().max(scale(same.high).abs())
+}
+
+/// The logarithm of the ratio that a saving in percent comes from: half of a time saves 50 %, and
+/// twice the time loses 100 %, and the two are as far from no difference.
+fn log(saved_percent: f64) -> f64 {
+    (1.0 - saved_percent / 100.0).max(f64::MIN_POSITIVE).ln()
 }
 
 #[cfg(test)]
@@ -309,6 +318,19 @@ mod tests {
         let time = measured.saving_percent_of_time;
         assert!(time.says_nothing() && time.high < 100.0, "{time:?}");
         assert_eq!(measured.same_percent_of_time, Interval::default());
+    }
+
+    #[test]
+    fn equal_runs_that_are_far_apart_do_not_hide_what_saves_more() {
+        let saved = |low, mid, high| Interval { low, mid, high };
+        // Equal runs differ by 0.6 to 1.7 times; the setting takes 0.5 times the time.
+        let same = saved(-70.0, 0.0, 40.0);
+        assert!(!within(&saved(45.0, 50.0, 55.0), &same, log));
+        // On the scale of percent, 50 would lie below 70.
+        assert!(within(&saved(45.0, 50.0, 55.0), &same, |own| own));
+        assert!(within(&saved(-70.0, -60.0, -50.0), &same, log));
+        assert!(!within(&saved(-120.0, -110.0, -105.0), &same, log));
+        assert!(!within(&saved(99.0, 100.0, 100.0), &same, log), "all of it");
     }
 
     #[test]

@@ -170,6 +170,9 @@ fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result
     let seconds = what_if.seconds();
     let now = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let then = Trial { sysctls: vec![(tried.sysctl, tried.number)], ..now.clone() };
+    let reclaim = what_if.reclaim();
+    let of_reclaim = reclaim.map(|own| own.saving(&then.sysctls)).unwrap_or_default();
+    let kept = reclaim.map_or(0.0, |own| own.pages_kept(&then.sysctls));
     let (now, then) = (what_if.run(&now, watch)?, what_if.run(&then, watch)?);
     let prices = Prices::new(HoldCost::of_recording(machine)?, &what_if, &now);
     let error = ModelError::of(&now.judged, &what_if.kernel().judged);
@@ -185,9 +188,15 @@ fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result
         true => recorded * then / now,
         false => then,
     };
+    // A page that stays in the cache is not moved to a list and back.
+    let left = |counts: Counts<f64>| {
+        let all = counts.refill_pages.max(counts.drain_pages);
+        let share = if all > 0.0 { (1.0 - kept / all).max(0.0) } else { 1.0 };
+        counts.map(|count| count * share)
+    };
     Ok(One {
-        saving: Saving::new(spent(&now) - spent(&then), error),
-        predicted: recorded.with(of_model(&now).with(of_model(&then))).map(scaled),
+        saving: Saving::new(spent(&now) - spent(&then), error).plus(of_reclaim),
+        predicted: left(recorded.with(of_model(&now).with(of_model(&then))).map(scaled)),
         recorded,
         error,
         not_judged: unjudged::share(what_if.not_judged(), seconds),

@@ -1,0 +1,292 @@
+//! What reclaim cost in a recording, and what a setting saves of it.
+
+use serde::Serialize;
+use zonal_core::alloc::Sysctl;
+use zonal_trace::{MachineDescription, MachineFiles, PolledState};
+
+use super::cache::Cache;
+use super::marks::{Kept, MarkSettings, Marks, own_min_free};
+use crate::advise::Saving;
+use crate::settings::Settings;
+
+/// Processor time to read a page of a file again, in ns: about, and at most. It depends on the
+/// device, the file system and the size of the blocks.
+pub(crate) const REREAD_NS: [f64; 2] = [1500.0, 4000.0];
+/// A setting that is this many times the kernel's own choice is named as wrong.
+const WRONG_TIMES: i64 = 2;
+
+/// What reclaim took of one CPU in a recording. Measured, but for the price of reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ReclaimCost {
+    /// Background reclaim, in percent of a CPU.
+    pub background_percent: f64,
+    /// Background compaction, in percent of a CPU.
+    pub compaction_percent: f64,
+    /// Direct reclaim, in percent of one thread's time: it also waits.
+    pub direct_percent: f64,
+    /// Pages that were reclaimed.
+    pub reclaimed_pages: u64,
+    /// Pages of files that had been reclaimed and were read again.
+    pub read_again_pages: u64,
+    /// All of it and reading these pages again, in percent of a CPU.
+    pub percent_of_cpu: Saving,
+}
+
+/// What the kernel counted between two readings of its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    reclaimed: u64,
+    read_again: u64,
+    background_ns: u64,
+    compaction_ns: u64,
+}
+
+impl Counters {
+    /// `None` where a recording does not have all of them.
+    pub(crate) fn of(files: &MachineFiles) -> Option<Counters> {
+        let text = |name| files.get(name).map(String::from_utf8_lossy);
+        let more = |before: &str, after: &str, is_one: &dyn Fn(&str) -> bool| -> u64 {
+            sum(after, is_one).saturating_sub(sum(before, is_one))
+        };
+        let (before, after) = (text("vmstat.pre")?, text("vmstat.post")?);
+        let (threads, later) = (text("reclaimers.pre")?, text("reclaimers.post")?);
+        if threads.is_empty() || later.is_empty() {
+            return None;
+        }
+        let of_vmstat = |names: [&str; 2]| more(&before, &after, &|name| names.contains(&name));
+        let of_thread = |prefix: &str| more(&threads, &later, &|name| name.starts_with(prefix));
+        Some(Counters {
+            reclaimed: of_vmstat(["pgsteal_kswapd", "pgsteal_direct"]),
+            // One counter until 5.9.
+            read_again: of_vmstat(["workingset_refault_file", "workingset_refault"]),
+            background_ns: of_thread("kswapd"),
+            compaction_ns: of_thread("kcompactd"),
+        })
+    }
+}
+
+/// The sum of some lines `NAME NUMBER`.
+fn sum(text: &str, is_one: &dyn Fn(&str) -> bool) -> u64 {
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let own = lines.filter(|(name, _)| is_one(name));
+    let numbers = own.filter_map(|(_, value)| value.trim().parse::<u64>().ok());
+    numbers.fold(0, u64::saturating_add)
+}
+
+/// Reclaim in a recording.
+#[derive(Debug)]
+pub(crate) struct Reclaim {
+    cache: Cache,
+    counters: Counters,
+    marks: Marks,
+    now: MarkSettings,
+    own_min_free: Option<i64>,
+    seconds: f64,
+}
+
+impl Reclaim {
+    /// What a recording of so many seconds says; `None` where it does not say enough.
+    pub(crate) fn new(
+        cache: Cache,
+        files: &MachineFiles,
+        (machine, settings): (&MachineDescription, &Settings),
+        polls: &[PolledState],
+        (start_ns, seconds): (u64, f64),
+    ) -> Option<Reclaim> {
+        let now = MarkSettings {
+            min_free_kbytes: settings.min_free_kbytes?,
+            scale_factor: settings.value(Sysctl::WatermarkScaleFactor),
+            boosts: settings.value(Sysctl::WatermarkBoostFactor) != 0,
+        };
+        let marks = Marks::new(machine, polls, start_ns);
+        let own_min_free = own_min_free(machine);
+        let counters = Counters::of(files)?;
+        (seconds > 0.0).then_some(Reclaim { cache, counters, marks, now, own_min_free, seconds })
+    }
+
+    /// What it cost.
+    pub(crate) fn cost(&self) -> ReclaimCost {
+        let Counters { reclaimed, read_again, background_ns, compaction_ns } = self.counters;
+        let of = |ns: u64| round(self.percent(ns as f64));
+        let all = self.spent(Share { least: 1.0, most: 1.0 });
+        ReclaimCost {
+            background_percent: of(background_ns),
+            compaction_percent: of(compaction_ns),
+            direct_percent: of(self.cache.direct_ns),
+            reclaimed_pages: reclaimed,
+            read_again_pages: read_again,
+            percent_of_cpu: Saving { low: of(background_ns), ..all },
+        }
+    }
+
+    /// What `sysctls` save of that. A setting under which more pages stay free saves nothing; what
+    /// it costs is not modelled.
+    pub(crate) fn saving(&self, sysctls: &[(Sysctl, i64)]) -> Saving {
+        let then = self.now.with(sysctls);
+        if then == self.now {
+            return Saving::default();
+        }
+        self.spent(self.share(self.marks.kept(self.now), self.marks.kept(then)))
+    }
+
+    /// The share of reclaimed pages that `sysctls` would keep, times those pages: they are neither
+    /// reclaimed nor read again.
+    pub(crate) fn pages_kept(&self, sysctls: &[(Sysctl, i64)]) -> f64 {
+        let then = self.now.with(sysctls);
+        let Share { least, most } = self.share(self.marks.kept(self.now), self.marks.kept(then));
+        (least + most) / 2.0 * self.counters.reclaimed as f64
+    }
+
+    /// A wrong setting, in words.
+    pub(crate) fn wrong(&self) -> Option<String> {
+        let own = self.own_min_free?;
+        let times = self.now.min_free_kbytes / own.max(1);
+        (times >= WRONG_TIMES).then(|| {
+            format!(
+                "vm.min_free_kbytes is {}, {times} times what the kernel itself would choose \
+                 ({own})",
+                self.now.min_free_kbytes
+            )
+        })
+    }
+
+    /// The share of reclaimed pages that would have stayed with other marks.
+    fn share(&self, now: Kept, then: Kept) -> Share {
+        let (a, b) = (now.low - then.low, now.high - then.high);
+        let (least, most) = (a.min(b), a.max(b));
+        let Counters { reclaimed, read_again, .. } = self.counters;
+        if most <= 0.0 || reclaimed == 0 {
+            return Share::default();
+        }
+        let pages = |samples: u64| match self.cache.reclaimed {
+            0 => 0.0,
+            all => samples as f64 * reclaimed as f64 / all as f64,
+        };
+        let back = |within: f64| -> f64 {
+            let near = self.cache.back.iter().filter(|(distance, _)| pages(*distance) <= within);
+            near.map(|(_, weight)| pages(*weight)).sum()
+        };
+        // Reclaimed before the recording: nothing tells their distance.
+        let unknown = (read_again as f64 - back(f64::INFINITY)).max(0.0);
+        let all = read_again.min(reclaimed) as f64;
+        let of = |kept: f64| kept.min(all) / reclaimed as f64;
+        Share { least: of(back(least)), most: of(back(most) + unknown) }
+    }
+
+    /// That share of what reclaim cost, with reading the pages again. It saves nothing at least:
+    /// where fewer pages are free, large blocks for files are rarer, and reading in small ones
+    /// costs more. `docs/howto/loads.md` has a load in which that took all of the saving.
+    fn spent(&self, share: Share) -> Saving {
+        let Counters { reclaimed, read_again, background_ns, compaction_ns } = self.counters;
+        let (background, direct) = (background_ns as f64, self.cache.direct_ns as f64);
+        let all = read_again.min(reclaimed) as f64;
+        let reread = |share: f64, ns: f64| (share * reclaimed as f64).min(all) * ns;
+        let middle = (share.least + share.most) / 2.0;
+        let [about_ns, most_ns] = REREAD_NS;
+        let mid = middle * (background + direct) + reread(middle, about_ns);
+        let high =
+            share.most * (background + direct + compaction_ns as f64) + reread(share.most, most_ns);
+        let of = |ns: f64| round(self.percent(ns));
+        Saving { low: 0.0, mid: of(mid), high: of(high) }
+    }
+
+    fn percent(&self, ns: f64) -> f64 {
+        ns / 1e7 / self.seconds
+    }
+}
+
+/// Of all reclaimed pages, those that would have stayed: between the two.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Share {
+    least: f64,
+    most: f64,
+}
+
+fn round(percent: f64) -> f64 {
+    (percent * 1e4).round() / 1e4
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::cache::tests::{of, passes};
+    use super::super::marks::tests::{NOW, machine, sample};
+    use super::*;
+
+    /// Ten seconds in which background reclaim took 2 s, of passes over a file of 100 samples of
+    /// which 70 fit.
+    pub(crate) fn reclaim(now: MarkSettings, refaults: u64) -> Reclaim {
+        let machine = machine();
+        let cache = of(&passes(3, 100, 70));
+        let counters = Counters {
+            // A sample is 10,000 pages.
+            reclaimed: cache.reclaimed * 10_000,
+            read_again: refaults * 10_000,
+            background_ns: 2_000_000_000,
+            compaction_ns: 0,
+        };
+        let marks = Marks::new(&machine, &[sample(&machine, 0, 0)], 0);
+        let own_min_free = own_min_free(&machine);
+        Reclaim { cache, counters, marks, now, own_min_free, seconds: 10.0 }
+    }
+
+    const LESS: [(Sysctl, i64); 1] = [(Sysctl::MinFreeKbytes, 67_584)];
+
+    #[test]
+    fn a_reserve_that_keeps_a_working_set_out_is_found() {
+        // 12 GiB are kept free, and 300,000 pages more would have been enough.
+        let found = reclaim(NOW, 200);
+        let Saving { low, mid, high } = found.saving(&LESS);
+        let share = 200.0 / 230.0;
+        let reread = |ns: f64| 2_000_000.0 * ns / 1e8;
+        assert!((mid - (share * 20.0 + reread(REREAD_NS[0]))).abs() < 0.01, "{mid}");
+        assert!((high - (share * 20.0 + reread(REREAD_NS[1]))).abs() < 0.01, "{high}");
+        assert!(low == 0.0 && mid < high);
+        let cost = found.cost();
+        assert_eq!((cost.background_percent, cost.percent_of_cpu.low), (20.0, 20.0));
+        assert!(high <= cost.percent_of_cpu.high, "no more than all of it");
+        let wrong = found.wrong().unwrap();
+        assert!(wrong.contains("186 times what the kernel itself would choose (67584)"), "{wrong}");
+    }
+
+    #[test]
+    fn a_reserve_that_would_not_hold_what_comes_back_saves_nothing() {
+        // 80 MiB less: each page comes back after 1200 MiB of others.
+        let now = MarkSettings { min_free_kbytes: 135_168, ..NOW };
+        let found = reclaim(now, 200);
+        assert_eq!(found.saving(&LESS), Saving::default());
+        assert_eq!(reclaim(NOW, 200).saving(&[]), Saving::default());
+        let more = [(Sysctl::MinFreeKbytes, 2 * NOW.min_free_kbytes)];
+        assert_eq!(reclaim(NOW, 200).saving(&more), Saving::default());
+        assert_eq!(reclaim(NOW, 200).pages_kept(&more), 0.0);
+        assert_eq!(reclaim(NOW, 200).pages_kept(&LESS), 2_000_000.0);
+        let now = MarkSettings { min_free_kbytes: 67_584, ..NOW };
+        assert_eq!(reclaim(now, 200).wrong(), None);
+    }
+
+    #[test]
+    fn what_never_comes_back_is_not_saved_and_what_left_before_is_not_sure() {
+        let mut stream = reclaim(NOW, 0);
+        stream.cache.back.clear();
+        assert_eq!(stream.saving(&LESS), Saving::default());
+        // Pages came back that had left before the recording: perhaps all, perhaps none.
+        let mut unknown = reclaim(NOW, 115);
+        unknown.cache.back.clear();
+        let Saving { low, high, .. } = unknown.saving(&LESS);
+        assert_eq!(low, 0.0);
+        assert!(high >= 10.0, "{high}");
+    }
+
+    #[test]
+    fn counters_are_differences_and_a_recording_without_them_says_nothing() {
+        let mut files = MachineFiles::default();
+        assert_eq!(Counters::of(&files), None);
+        let mut set = |name: &str, text: &str| files.set(name, text.as_bytes().to_vec());
+        set("vmstat.pre", "pgsteal_kswapd 5\npgsteal_direct 1\nworkingset_refault_file 2\n");
+        set("vmstat.post", "pgsteal_kswapd 9\npgsteal_direct 2\nworkingset_refault_file 4\n");
+        set("reclaimers.pre", "kcompactd0 7\nkswapd0 10\nkswapd1 100\n");
+        set("reclaimers.post", "kcompactd0 8\nkswapd0 30\nkswapd1 x\n");
+        let counters = Counters::of(&files).unwrap();
+        let expected = Counters { reclaimed: 5, read_again: 2, background_ns: 0, compaction_ns: 1 };
+        assert_eq!(counters, expected, "a thread that is gone takes nothing back");
+    }
+}

@@ -1,0 +1,32 @@
+//! What reclaim costs, and how much of that another setting would save.
+//!
+//! Marks decide how many pages stay free. Pages that stay free hold no cache, and a page of a file
+//! that was reclaimed and is read again costs twice: to reclaim and to read. So:
+//!
+//! ```text
+//!  reclaimed ··· n others are reclaimed ··· the same page is read again      n: refault distance
+//!  a setting under which E pages fewer stay free keeps those with n <= E
+//! ```
+//! That is the kernel's own measure of how much more memory a page would have needed to stay. The
+//! recorder has each 64th page of a file, so distances are scaled by the kernel's counter of
+//! reclaimed pages.
+//!
+//! | what | from |
+//! |--|--|
+//! | processor time of background reclaim and compaction | the kernel's threads, before and after |
+//! | time in direct reclaim, waiting and all | its events |
+//! | pages reclaimed, and read again | `/proc/vmstat`, before and after |
+//! | which come back, and after how many others | `cache` |
+//! | pages that stay free under another setting | `marks`, the kernel's formula |
+//!
+//! Measured are the costs; what another setting saves of them is modelled. Reading a page again has
+//! no measured price: `REREAD_NS` is a range.
+
+mod cache;
+mod cost;
+mod marks;
+
+pub(crate) use self::cache::Cache;
+pub(crate) use self::cost::Reclaim;
+pub use self::cost::ReclaimCost;
+pub(crate) use self::marks::own_min_free;
