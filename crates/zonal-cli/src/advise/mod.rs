@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use comfy_table::{ContentArrangement, Table};
-use zonal_replay::LockRow;
 use zonal_replay::advise::{
     Advice, AdvisedOn, Options, Row, Saving, Verdict as Advised, WaitCheck, advise_all,
 };
+use zonal_replay::{LockRow, ReclaimCost};
 use zonal_trace::samples;
 
 use crate::output;
@@ -158,6 +158,21 @@ fn waits_line(check: &WaitCheck) -> String {
     format!("waits for zone locks: measured {us:.1} us/s in {waits}, {modelled}{traced}\n{judged}")
 }
 
+/// What reclaim cost, where there was any.
+fn reclaim_line(cost: &ReclaimCost) -> String {
+    let ReclaimCost { background_percent, compaction_percent, direct_percent, .. } = cost;
+    let ReclaimCost { reclaimed_pages, read_again_pages, .. } = cost;
+    let is_nothing = *reclaimed_pages == 0 && *background_percent == 0.0;
+    if is_nothing && *compaction_percent == 0.0 && *direct_percent == 0.0 {
+        return String::new();
+    }
+    format!(
+        "reclaim, measured: background {background_percent:.2} % of a CPU, compaction \
+         {compaction_percent:.2} %, direct {direct_percent:.2} % of a thread; \
+         {reclaimed_pages} pages reclaimed, {read_again_pages} of files read again\n"
+    )
+}
+
 /// What to do, and how far the model is off.
 fn verdict(advice: &Advice) -> String {
     let off = |error: Option<f64>| match error {
@@ -166,9 +181,10 @@ fn verdict(advice: &Advice) -> String {
     };
     let error = &advice.model_error_percent;
     let waits = advice.wait_check.as_ref().map(waits_line).unwrap_or_default();
+    let reclaim = advice.reclaim.as_ref().map(reclaim_line).unwrap_or_default();
     format!(
         "{}: {}\nmodel against the kernel on this recording: refilled pages {}, drained pages {}\n\
-         {waits}",
+         {waits}{reclaim}",
         advice.verdict.name(),
         advice.reason,
         off(error.refill_pages),
@@ -183,10 +199,12 @@ fn each(advice: &Advice) -> String {
         "\n{} recordings: medians below, and of savings the whole range\n",
         advice.recordings.len()
     );
-    for AdvisedOn { trace, verdict, reason, wait_check, .. } in &advice.recordings {
+    for AdvisedOn { trace, verdict, reason, wait_check, reclaim, .. } in &advice.recordings {
         text.push_str(&format!("  {trace}: {}: {reason}\n", verdict.name()));
         let waits = wait_check.as_ref().map(waits_line).unwrap_or_default();
-        text.extend(waits.lines().map(|line| format!("    {line}\n")));
+        let reclaim = reclaim.as_ref().map(reclaim_line).unwrap_or_default();
+        let lines = waits.lines().chain(reclaim.lines());
+        text.extend(lines.map(|line| format!("    {line}\n")));
     }
     text
 }

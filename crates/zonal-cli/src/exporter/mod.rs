@@ -35,7 +35,8 @@ pub struct ExporterArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9917")]
     pub listen: SocketAddr,
 
-    /// Print the metrics once and end, as for the textfile collector of node_exporter.
+    /// Print the metrics once and end, in the text format of the textfile collector of
+    /// node_exporter.
     #[arg(long)]
     pub once: bool,
 }
@@ -48,7 +49,7 @@ pub fn run(args: &ExporterArgs) -> anyhow::Result<Verdict> {
     let mut source = Source::new(&args.source);
     let first = metrics::text(&source.read()?)?;
     if args.once {
-        output::data(&first)?;
+        output::data(&zonal_text::openmetrics::prometheus(&first))?;
         return Ok(Verdict::Pass);
     }
     let listen = || format!("cannot listen on {}", args.listen);

@@ -79,9 +79,9 @@ fn scrapes_are_answered_with_metrics_of_their_moment() {
     assert!(body.contains("zonal_kernel_events_total{event=\"pgalloc_normal\"} 1000\n"), "{body}");
     kernel.counts(2000);
     assert!(exporter.get("/metrics?x=1").1.contains("{event=\"pgalloc_normal\"} 2000\n"));
-    // What it prints once is the same.
+    // What it prints once is the same, in the format of the textfile collector.
     let once = stdout(&["exporter", "--once", "--proc", kernel.path()]);
-    assert_eq!(once, exporter.get("/metrics").1);
+    assert_eq!(once, zonal_text::openmetrics::prometheus(&exporter.get("/metrics").1));
     // A source that is gone for a while is no metric of zero.
     std::fs::rename(kernel.file("vmstat"), kernel.file("aside")).unwrap();
     let (head, body) = exporter.get("/metrics");
