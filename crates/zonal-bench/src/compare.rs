@@ -1,9 +1,13 @@
 //! A run beside an earlier one: the rows that changed beyond noise.
 //!
-//! A row has changed if the middle of its rounds, from the 10th to the 90th percentile, lies beyond
-//! that of the earlier run. Runs of one program differ by more than the confidence intervals of
-//! their medians (clock speed, which pages a pool got), so those would call too much a change. Rows
-//! of fewer than [`ROUNDS_JUDGED`] rounds are not judged: so few lie apart by chance.
+//! The cells of a run are visited several times ([`crate::Options`]), minutes apart, and each visit
+//! has a median of its own. A row has changed if all of these lie beyond all of the earlier run's,
+//! and their middles are at least [`LEAST`] apart: five medians of either run lie so by chance once
+//! in 126 times, and runs of one program differ by a few percent of themselves (clock speed, which
+//! pages a pool got). Rows of fewer than [`VISITS_JUDGED`] visits (of older programs, or of benches
+//! that are visited once) have changed if the middle of their rounds, from the 10th to the 90th
+//! percentile, lies beyond that of the earlier run. Rows of fewer than [`ROUNDS_JUDGED`] rounds are
+//! not judged: so few lie apart by chance.
 
 use crate::cell::Cell;
 use crate::comparison::{Change, Comparison};
@@ -41,21 +45,61 @@ impl Report {
     }
 }
 
+/// Fewest visits of a row that is judged by them.
+const VISITS_JUDGED: usize = 4;
+/// Runs of one program differ by less, as a part of the longer time.
+const LEAST: f64 = 0.05;
+
 fn judge(comparison: &mut Comparison, before: &Row, now: &Row) {
     let few = |row: &Row| row.busy || row.rounds < ROUNDS_JUDGED;
     if few(before) || few(now) {
         comparison.busy.push(now.place());
-    } else if now.p10_ns > before.p90_ns || now.p90_ns < before.p10_ns {
-        comparison.changed.push(Change {
-            row: now.place(),
-            before_ns: before.ns_per_op,
-            now_ns: now.ns_per_op,
-            ratio: to_thousandths(now.ns_per_op / before.ns_per_op),
-            ratio_low: to_thousandths(now.p10_ns / before.p90_ns),
-            ratio_high: to_thousandths(now.p90_ns / before.p10_ns),
-        });
-    } else {
+        return;
+    }
+    let visits = [before, now].map(|row| Spread::of_visits(&row.visits_ns));
+    let (least, [before_at, now_at]) = match visits {
+        [Some(before), Some(now)] => (LEAST, [before, now]),
+        _ => (0.0, [before, now].map(Spread::of_rounds)),
+    };
+    if !now_at.is_beyond(&before_at, least) {
         comparison.unchanged += 1;
+        return;
+    }
+    comparison.changed.push(Change {
+        row: now.place(),
+        before_ns: before.ns_per_op,
+        now_ns: now.ns_per_op,
+        ratio: to_thousandths(now.ns_per_op / before.ns_per_op),
+        ratio_low: to_thousandths(now_at.low / before_at.high),
+        ratio_high: to_thousandths(now_at.high / before_at.low),
+    });
+}
+
+/// Where the times of a row lie.
+struct Spread {
+    low: f64,
+    middle: f64,
+    high: f64,
+}
+
+impl Spread {
+    fn of_rounds(row: &Row) -> Spread {
+        Spread { low: row.p10_ns, middle: row.ns_per_op, high: row.p90_ns }
+    }
+
+    /// `None`: too few to say.
+    fn of_visits(visits_ns: &[f64]) -> Option<Spread> {
+        let mut visits = visits_ns.to_vec();
+        visits.sort_by(f64::total_cmp);
+        let (&low, &high) = (visits.first()?, visits.last()?);
+        let middle = visits[visits.len() / 2];
+        (visits.len() >= VISITS_JUDGED).then_some(Spread { low, middle, high })
+    }
+
+    fn is_beyond(&self, other: &Spread, least: f64) -> bool {
+        let apart = self.low > other.high || self.high < other.low;
+        let longer = self.middle.max(other.middle);
+        apart && (self.middle - other.middle).abs() >= longer * least
     }
 }
 

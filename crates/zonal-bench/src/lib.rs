@@ -55,6 +55,7 @@
 //! It has no pass or fail thresholds (speed is never a timed test), and it does not tune the
 //! machine: frequency governors, SMT and huge page settings are reported, not changed.
 
+mod alone;
 mod cell;
 mod check;
 mod compare;
@@ -91,6 +92,7 @@ mod turns;
 mod usage;
 mod words;
 
+pub use alone::measure_alone;
 pub use cell::{Bench, Cell};
 pub use comparison::{Change, Comparison};
 pub use cpus::Cpus;

@@ -58,7 +58,7 @@ fn run<const OWNED: bool>(pool: &Pool, length: Duration) -> Result<f64, String> 
     let mut bursts = Vec::new();
     while bursts.is_empty() || start.elapsed() < length {
         let burst = Instant::now();
-        let refused = if OWNED { owned(pool) } else { borrowed(pool) };
+        let refused = pairs::<OWNED>(pool);
         bursts.push(burst.elapsed());
         if refused > 0 {
             return Err("a request was refused".to_owned());
@@ -69,21 +69,13 @@ fn run<const OWNED: bool>(pool: &Pool, length: Duration) -> Result<f64, String> 
 }
 
 #[inline(never)]
-fn owned(pool: &Pool) -> u32 {
+fn pairs<const OWNED: bool>(pool: &Pool) -> u32 {
     let pair = |_: &u32| match pool.alloc(Order::ZERO) {
-        Ok(page) => {
+        Ok(page) if OWNED => {
             let page = page.into_owned();
             black_box(page.as_ptr());
             false
         }
-        Err(_) => true,
-    };
-    (0..PAIRS).filter(pair).count() as u32
-}
-
-#[inline(never)]
-fn borrowed(pool: &Pool) -> u32 {
-    let pair = |_: &u32| match pool.alloc(Order::ZERO) {
         Ok(page) => {
             black_box(page.as_ptr());
             false

@@ -19,6 +19,9 @@ pub struct Options {
     /// Rounds to aim for in each cell. Many short ones: a burst of 2-3 ms fits into one time slice,
     /// so on a busy machine most rounds run undisturbed and the median does not see the others.
     pub rounds: u32,
+    /// How often each cell is visited, from the first to the last again: the rounds of a cell are
+    /// of so many moments, and a machine that is slower for a minute slows no row down alone.
+    pub visits: u32,
     /// Measuring time to aim for, all cells and subjects together; `None` means `slot` decides.
     pub budget: Option<Duration>,
     /// Longest time for one subject in one cell.
@@ -35,6 +38,7 @@ impl Options {
             only: Vec::new(),
             benches: Vec::new(),
             rounds: 61,
+            visits: 5,
             budget: None,
             slot: Duration::from_millis(300),
             latency_calls: 200_000,
@@ -54,10 +58,16 @@ impl Options {
         }
     }
 
+    /// The same in so much time, or what its shortest rounds take.
+    pub fn within(self, budget: Duration) -> Options {
+        Options { budget: Some(budget), ..self }
+    }
+
     /// A run of milliseconds, for tests: every path is taken, no figure means anything.
     pub fn smoke() -> Options {
         Options {
             rounds: 3,
+            visits: 2,
             budget: Some(Duration::from_secs(1)),
             slot: Duration::from_millis(1),
             latency_calls: 100,

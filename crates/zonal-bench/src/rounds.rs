@@ -31,6 +31,8 @@ pub(crate) struct Aim {
 #[derive(Default)]
 pub(crate) struct Measured {
     bursts: Vec<Burst>,
+    /// How many rounds there were when each visit of the cell ended.
+    visits: Vec<usize>,
     undisturbed: u32,
     wall_ns: f64,
     pub(crate) latency: Latency,
@@ -43,6 +45,8 @@ pub(crate) struct Kept {
     pub(crate) ns_per_op: Vec<f64>,
     /// CPU time per operation, sorted; empty where it was not measured.
     pub(crate) cpu_ns_per_op: Vec<f64>,
+    /// Median of the undisturbed rounds of each visit of the cell that has some.
+    pub(crate) visits_ns: Vec<f64>,
     /// Rounds that do not count.
     pub(crate) discarded: u32,
     /// The rounds that count are disturbed, too.
@@ -55,6 +59,23 @@ impl Measured {
         self.undisturbed += u32::from(!burst.disturbed);
         self.wall_ns += burst.wall_ns;
         self.bursts.push(burst);
+    }
+
+    /// A visit of the cell ends: the next rounds are of another moment.
+    pub(crate) fn end_visit(&mut self) {
+        self.visits.push(self.bursts.len());
+    }
+
+    fn visits_ns(&self) -> Vec<f64> {
+        let begins = std::iter::once(0).chain(self.visits.iter().copied());
+        let visits = begins.zip(&self.visits).map(|(begin, &end)| &self.bursts[begin..end]);
+        let median = |rounds: &[Burst]| {
+            let undisturbed = rounds.iter().filter(|round| !round.disturbed);
+            let mut ns: Vec<f64> = undisturbed.map(|round| round.ns_per_op).collect();
+            ns.sort_by(f64::total_cmp);
+            ns.get(ns.len() / 2).copied()
+        };
+        visits.filter_map(median).collect()
     }
 
     /// Whether another round is due.
@@ -85,8 +106,19 @@ impl Measured {
         Kept {
             ns_per_op: sorted(rounds.iter().map(|round| round.ns_per_op).collect()),
             cpu_ns_per_op: sorted(rounds.iter().filter_map(|r| r.cpu_ns_per_op).collect()),
+            visits_ns: self.visits_ns(),
             discarded,
             busy,
+        }
+    }
+}
+
+impl Aim {
+    /// What is due at the end of a visit of the cell, the first being 1.
+    pub(crate) fn of_visit(&self, visit: u32, visits: u32) -> Aim {
+        Aim {
+            rounds: (self.rounds * visit).div_ceil(visits),
+            wall_ns: self.wall_ns * f64::from(visit) / f64::from(visits),
         }
     }
 }
@@ -120,6 +152,22 @@ mod tests {
         let kept = measured(&[(9.0, 0.4), (4.0, 1.0), (5.0, 0.9), (6.0, 0.8), (8.0, 0.5)]).kept();
         assert_eq!(kept.ns_per_op, [4.0, 5.0, 6.0]);
         assert_eq!((kept.discarded, kept.busy), (2, true));
+    }
+
+    #[test]
+    fn each_visit_has_a_median_of_its_own_and_the_rounds_are_shared_out() {
+        let mut measured = Measured::default();
+        for ns in [[1.0, 2.0, 9.0], [5.0, 4.0, 4.0]] {
+            ns.iter().for_each(|&ns| measured.push(round(ns, 1.0)));
+            measured.end_visit();
+        }
+        measured.push(round(7.0, 0.2));
+        measured.end_visit();
+        assert_eq!(measured.kept().visits_ns, [2.0, 4.0], "the last one was disturbed throughout");
+        let aim = Aim { rounds: 21, wall_ns: 100.0 };
+        let due: Vec<u32> = (1..=5).map(|visit| aim.of_visit(visit, 5).rounds).collect();
+        assert_eq!(due, [5, 9, 13, 17, 21]);
+        assert_eq!(aim.of_visit(1, 5).wall_ns, 20.0);
     }
 
     #[test]

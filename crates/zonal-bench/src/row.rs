@@ -85,12 +85,34 @@ pub struct Row {
     /// The same of depots, which CPUs or threads share.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub depot_pages: Option<u64>,
+    /// Medians of the cell's visits, which are spread over the run, nanoseconds per operation; none
+    /// in benches that are visited once, and of older programs. A text in CSV.
+    #[serde(skip_serializing_if = "Vec::is_empty", default, deserialize_with = "numbers")]
+    pub visits_ns: Vec<f64>,
+}
+
+/// Numbers as a list, or as the words of a text.
+fn numbers<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        List(Vec<f64>),
+        One(f64),
+        Text(String),
+    }
+    let number = |word: &str| word.parse().map_err(serde::de::Error::custom);
+    match Option::<Form>::deserialize(from)? {
+        None => Ok(Vec::new()),
+        Some(Form::List(list)) => Ok(list),
+        Some(Form::One(one)) => Ok(vec![one]),
+        Some(Form::Text(text)) => text.split_whitespace().map(number).collect(),
+    }
 }
 
 impl Row {
     /// The row of `subject` in `cell`.
     pub(crate) fn new(cell: &Cell, subject: &str, measured: &Measured) -> Row {
-        let Kept { ns_per_op: rounds, cpu_ns_per_op, discarded, busy } = measured.kept();
+        let Kept { ns_per_op: rounds, cpu_ns_per_op, visits_ns, discarded, busy } = measured.kept();
         let (low, high) = median_interval(&rounds);
         let cpu = (!cpu_ns_per_op.is_empty()).then(|| quantile(&cpu_ns_per_op, 0.5));
         let latency = measured.latency;
@@ -122,6 +144,7 @@ impl Row {
             latency_busy: latency.disturbed,
             list_pages: measured.waiting.map(|waiting| waiting.lists),
             depot_pages: measured.waiting.and_then(|waiting| waiting.depots),
+            visits_ns: visits_ns.into_iter().map(to_thousandths).collect(),
         }
     }
 
@@ -228,7 +251,7 @@ impl Report {
             "bench,subject,threads,order,touched,ns_per_op,p10_ns,p90_ns,p50_ns,p99_ns,p999_ns,\
              free_p999_ns,ratio_to_limit,rounds,cpu,cpus,kernel,commit,pages_for_each,\
              rounds_discarded,busy,low_ns,high_ns,cpu_ns_per_op,max_ns,free_p50_ns,free_p99_ns,\
-             free_max_ns,latency_busy,list_pages,depot_pages\n",
+             free_max_ns,latency_busy,list_pages,depot_pages,visits_ns\n",
         );
         let Machine { cpu, cpus, kernel, commit, .. } = &self.machine;
         let origin = [quoted(cpu), cpus.to_string(), quoted(kernel), quoted(commit)].join(",");
@@ -249,7 +272,8 @@ impl Report {
             let _ = write!(csv, "{max_ns:.3},{free_p50_ns:.3},{free_p99_ns:.3},{free_max_ns:.3},");
             let count = |pages: Option<u64>| pages.map_or_else(String::new, |n| n.to_string());
             let (lists, depots) = (count(row.list_pages), count(row.depot_pages));
-            let _ = writeln!(csv, "{latency_busy},{lists},{depots}");
+            let visits: Vec<String> = row.visits_ns.iter().map(|ns| format!("{ns:.3}")).collect();
+            let _ = writeln!(csv, "{latency_busy},{lists},{depots},{}", visits.join(" "));
         }
         csv
     }

@@ -1,10 +1,12 @@
-//! The schedule: cell by cell, all subjects in interleaved rounds (FAIR-3).
+//! The schedule: cell by cell, all subjects in interleaved rounds (FAIR-3), and all cells again,
+//! several times, so that the rounds of a cell are of several moments of the run.
 //!
-//! In each cell a subject is checked (FAIR-7), warmed up and calibrated (which fills thread caches
-//! and touches every page that will circulate), then takes part in the rounds, then in the latency
-//! pass. A slot is the time that one subject may use in one cell. With a budget, slots are
-//! recomputed from the remaining time before each cell, so a slow subject makes later slots shorter
-//! and not the run longer.
+//! On the first visit of a cell a subject is checked (FAIR-7), warmed up and calibrated (which
+//! fills thread caches and touches every page that will circulate). On each it takes part in the
+//! rounds, on the last in the latency pass. A slot is the time that one subject may use in one
+//! cell, all visits together. With a budget, slots are recomputed from the remaining time before
+//! the first visit of each cell, so a slow subject makes later slots shorter and not the run
+//! longer.
 
 use crate::cell::Cell;
 use crate::cpus::Cpus;
@@ -31,6 +33,8 @@ const ROUNDS_SLOTS: f64 = 2.0;
 /// Oversubscribed bursts are at least this long: several time slices, so that threads really are
 /// preempted inside the loop.
 const OVERSUBSCRIBED_NS: f64 = 10_000_000.0;
+/// The first of several visits has the check, the calibration and its rounds.
+const FIRST_VISIT: f64 = 0.35;
 /// Shares of a slot; the check and the calibration have the rest.
 const ROUNDS_SHARE: f64 = 0.65;
 const LATENCY_SHARE: f64 = 0.15;
@@ -70,8 +74,8 @@ impl Entry {
         self.measured.push(burst);
     }
 
-    fn wants_more(&self) -> bool {
-        self.measured.wants_more(&self.aim)
+    fn wants_more(&self, visit: u32, visits: u32) -> bool {
+        self.measured.wants_more(&self.aim.of_visit(visit, visits))
     }
 }
 
@@ -97,14 +101,24 @@ pub fn run(
         comparison: None,
     };
     let mut result_hash = 0;
-    for (done, cell) in cells.iter().enumerate() {
-        progress(Step { done, total: cells.len(), cell });
-        let slots = (cells.len() - done) * runners.len().max(1);
-        let left = options.budget.map(|budget| budget.saturating_sub(start.elapsed()));
-        let fair = left.map_or(options.slot, |left| left / slots as u32);
-        let slot = fair.clamp(SLOT_MIN.min(options.slot), options.slot);
-        let hash = run_cell(options, cell, slot, &mut runners, &mut report);
-        result_hash = mix_hash(result_hash, hash.unwrap_or(0));
+    let visits = options.visits.max(1);
+    let mut visited: Vec<Visited> = Vec::new();
+    for visit in 1..=visits {
+        for (at, cell) in cells.iter().enumerate() {
+            let done = (visit as usize - 1) * cells.len() + at;
+            progress(Step { done, total: cells.len() * visits as usize, cell });
+            if visit == 1 {
+                let slot = options.fair_slot((visits, at), (cells.len(), runners.len()), start);
+                let (state, hash) = Visited::enter(options, cell, slot, &mut runners, &mut report);
+                result_hash = mix_hash(result_hash, hash.unwrap_or(0));
+                visited.push(state);
+            }
+            let state = &mut visited[at];
+            state.rounds(cell, (visit, visits), &mut runners, &mut report);
+            if visit == visits {
+                state.finish(options, cell, &mut runners, &mut report);
+            }
+        }
     }
     report.measured_s = to_thousandths(start.elapsed().as_secs_f64());
     report.result_hash = format!("{result_hash:016x}");
@@ -112,56 +126,119 @@ pub fn run(
     report
 }
 
-/// Runs one cell, appends its rows, and returns the hash of its work.
-fn run_cell(
-    options: &Options,
-    cell: &Cell,
-    slot: Duration,
-    runners: &mut [Box<dyn Runner>],
-    report: &mut Report,
-) -> Option<u64> {
-    let slot_ns = slot.as_nanos() as f64;
-    let mut hash = None;
-    let mut entries = Vec::new();
-    for (index, runner) in runners.iter_mut().enumerate() {
-        match enter(options, cell, slot_ns, &mut hash, (index, &mut **runner)) {
-            Ok(entry) => entries.push(entry),
-            Err(reason) => leave(report, cell, runner.name(), reason),
-        }
+impl Options {
+    /// The time of a subject in a cell, all visits together, as of the first one: a part of what is
+    /// left of the budget. Later visits have what is left of this.
+    fn fair_slot(
+        &self,
+        (visits, at): (u32, usize),
+        (cells, subjects): (usize, usize),
+        start: Instant,
+    ) -> Duration {
+        // Of each cell so far its first visit was spent, of all others all is left.
+        let spent = at as f64 * if visits > 1 { FIRST_VISIT } else { 1.0 };
+        let slots = (cells as f64 - spent) * subjects.max(1) as f64;
+        let left = self.budget.map(|budget| budget.saturating_sub(start.elapsed()));
+        let fair = left.map_or(self.slot, |left| left.div_f64(slots));
+        fair.clamp(SLOT_MIN.min(self.slot), self.slot)
     }
-    for round in 0.. {
-        if !entries.iter().any(Entry::wants_more) {
-            break;
+}
+
+/// A cell between its visits.
+struct Visited {
+    entries: Vec<Entry>,
+    slot_ns: f64,
+    /// Rounds so far.
+    round: u32,
+}
+
+impl Visited {
+    /// The first visit begins: every subject is checked and calibrated. Returns the hash of their
+    /// work, too.
+    fn enter(
+        options: &Options,
+        cell: &Cell,
+        slot: Duration,
+        runners: &mut [Box<dyn Runner>],
+        report: &mut Report,
+    ) -> (Visited, Option<u64>) {
+        let slot_ns = slot.as_nanos() as f64;
+        let mut hash = None;
+        let mut entries = Vec::new();
+        for (index, runner) in runners.iter_mut().enumerate() {
+            match enter(options, cell, slot_ns, &mut hash, (index, &mut **runner)) {
+                Ok(entry) => entries.push(entry),
+                Err(reason) => leave(report, cell, runner.name(), reason),
+            }
         }
-        // The order rotates: no subject always runs right after the slowest one.
-        entries.rotate_left(1);
-        entries.retain_mut(|entry| {
-            let runner = &mut runners[entry.runner];
-            if !entry.wants_more() {
-                return true;
-            }
-            match runner.burst(cell, entry.iterations, held(cell, round)) {
-                Ok(burst) => entry.push(burst),
-                Err(error) => {
-                    leave(report, cell, runner.name(), error.into());
-                    return false;
+        (Visited { entries, slot_ns, round: 0 }, hash)
+    }
+
+    /// The rounds of one visit, interleaved.
+    fn rounds(
+        &mut self,
+        cell: &Cell,
+        (visit, visits): (u32, u32),
+        runners: &mut [Box<dyn Runner>],
+        report: &mut Report,
+    ) {
+        let wants_more = |entry: &Entry| entry.wants_more(visit, visits);
+        if visit > 1 {
+            // Caches are as other cells left them: the first round is not of the loop.
+            self.each(runners, cell, report, |runner, entry, round| {
+                runner.burst(cell, entry.iterations, held(cell, round)).map(|_| ())
+            });
+        }
+        while self.entries.iter().any(wants_more) {
+            // The order rotates: no subject always runs right after the slowest one.
+            self.entries.rotate_left(1);
+            self.each(runners, cell, report, |runner, entry, round| {
+                if wants_more(entry) {
+                    entry.push(runner.burst(cell, entry.iterations, held(cell, round))?);
                 }
-            }
-            true
+                Ok(())
+            });
+            self.round += 1;
+        }
+        self.entries.iter_mut().for_each(|entry| entry.measured.end_visit());
+    }
+
+    /// Does something with each subject; one that fails leaves the cell.
+    fn each(
+        &mut self,
+        runners: &mut [Box<dyn Runner>],
+        cell: &Cell,
+        report: &mut Report,
+        mut act: impl FnMut(&mut dyn Runner, &mut Entry, u32) -> Result<(), BenchError>,
+    ) {
+        let round = self.round;
+        self.entries.retain_mut(|entry| {
+            let runner = &mut runners[entry.runner];
+            let done = act(&mut **runner, entry, round);
+            done.map_err(|error| leave(report, cell, runner.name(), error.into())).is_ok()
         });
     }
-    entries.sort_by_key(|entry| entry.runner);
-    for entry in &mut entries {
-        let runner = &mut runners[entry.runner];
-        let iterations = latency_iterations(options, cell, slot_ns, entry);
-        match finish(&mut **runner, cell, iterations, &mut entry.measured) {
-            Ok(()) => {
-                report.rows.push(Row::new(cell, runner.name(), &entry.measured));
+
+    /// The last visit ends: latencies, and the rows.
+    fn finish(
+        &mut self,
+        options: &Options,
+        cell: &Cell,
+        runners: &mut [Box<dyn Runner>],
+        report: &mut Report,
+    ) {
+        self.entries.sort_by_key(|entry| entry.runner);
+        for entry in &mut self.entries {
+            let runner = &mut runners[entry.runner];
+            let iterations = latency_iterations(options, cell, self.slot_ns, entry);
+            match finish(&mut **runner, cell, iterations, &mut entry.measured) {
+                Ok(()) => {
+                    report.rows.push(Row::new(cell, runner.name(), &entry.measured));
+                }
+                Err(error) => leave(report, cell, runner.name(), error.into()),
             }
-            Err(error) => leave(report, cell, runner.name(), error.into()),
         }
     }
-    hash
 }
 
 /// What is asked of a subject behind its rounds. A disturbed latency pass is made again, twice at
@@ -175,7 +252,8 @@ fn finish(
     measured.waiting = runner.waiting()?;
     for _ in 0..LATENCY_PASSES {
         measured.latency = runner.latency(cell, iterations)?;
-        if !measured.latency.disturbed {
+        // Threads that share CPUs preempt each other in every pass.
+        if !measured.latency.disturbed || !cell.pinned {
             break;
         }
     }
@@ -349,7 +427,7 @@ mod tests {
             aim,
             measured,
         };
-        while entry.wants_more() {
+        while entry.wants_more(1, 1) {
             let burst = runner.burst(&cell, entry.iterations, 0).unwrap();
             entry.push(burst);
         }

@@ -65,13 +65,7 @@ pub fn summary(report: &Report, style: Style) -> String {
 
 /// Every row, cell by cell, the fastest subject of a cell first.
 pub fn rows(report: &Report, style: Style) -> String {
-    let mut table = new_table(style);
-    table.set_header([
-        "bench",
-        "order",
-        "threads",
-        "touched",
-        "subject",
+    const FIGURES: [&str; 12] = [
         "ns/op",
         "p10",
         "p90",
@@ -84,7 +78,9 @@ pub fn rows(report: &Report, style: Style) -> String {
         "cpu",
         "in lists",
         "in depots",
-    ]);
+    ];
+    let mut table = new_table(style);
+    table.set_header(PLACE.into_iter().chain(FIGURES));
     let mut rows: Vec<&Row> = report.rows.iter().collect();
     rows.sort_by(|a, b| cell(a).cmp(&cell(b)).then(a.ns_per_op.total_cmp(&b.ns_per_op)));
     for row in rows {
@@ -98,7 +94,7 @@ pub fn rows(report: &Report, style: Style) -> String {
         fields.extend([row.list_pages, row.depot_pages].map(pages));
         table.add_row(fields);
     }
-    align_figures(&mut table, 5);
+    align_figures(&mut table, PLACE.len());
     table.trim_fmt()
 }
 
@@ -110,21 +106,11 @@ fn pages(pages: Option<u64>) -> String {
 /// Every row's latencies of single calls, cell by cell, the least p99.9 of a cell first.
 pub fn latencies(report: &Report, style: Style) -> String {
     let mut table = new_table(style);
-    table.set_header([
-        "bench",
-        "order",
-        "threads",
-        "touched",
-        "subject",
-        "alloc p50",
-        "p99",
-        "p99.9",
-        "longest",
-        "free p50",
-        "p99",
-        "p99.9",
-        "longest",
-    ]);
+    let figures = ["alloc", "free"].into_iter().flat_map(|call| {
+        let first = format!("{call} p50");
+        std::iter::once(first).chain(["p99", "p99.9", "longest"].map(String::from))
+    });
+    table.set_header(PLACE.map(String::from).into_iter().chain(figures));
     // Rows of benches without a latency pass have nothing to say here.
     let mut rows: Vec<&Row> = report.rows.iter().filter(|row| row.max_ns > 0.0).collect();
     rows.sort_by(|a, b| cell(a).cmp(&cell(b)).then(a.p999_ns.total_cmp(&b.p999_ns)));
@@ -141,7 +127,7 @@ pub fn latencies(report: &Report, style: Style) -> String {
         let figures = [allocs, frees].map(|four| four.into_iter().enumerate().map(mark));
         table.add_row(place(row).into_iter().chain(figures.into_iter().flatten()));
     }
-    align_figures(&mut table, 5);
+    align_figures(&mut table, PLACE.len());
     table.trim_fmt()
 }
 
@@ -149,6 +135,9 @@ pub fn latencies(report: &Report, style: Style) -> String {
 fn cell(row: &Row) -> (Bench, u32, bool, u32) {
     (row.bench, row.order, row.touched, row.threads)
 }
+
+/// Titles of the columns of [`place`].
+const PLACE: [&str; 5] = ["bench", "order", "threads", "touched", "subject"];
 
 /// A row's cell and subject.
 fn place(row: &Row) -> [String; 5] {

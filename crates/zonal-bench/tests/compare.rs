@@ -34,6 +34,7 @@ fn row(subject: &str, bench: Bench, ns: f64) -> Row {
         list_pages: None,
         depot_pages: None,
         cpu_ns_per_op: None,
+        visits_ns: Vec::new(),
     }
 }
 
@@ -81,6 +82,46 @@ fn now() -> Report {
     ]);
     now.machine.commit = "ba9876543210".into();
     now
+}
+
+/// A row whose visits had these medians.
+fn visited(bench: Bench, visits_ns: &[f64]) -> Row {
+    let middle = visits_ns[visits_ns.len() / 2];
+    // Its rounds spread far more.
+    let spread = Row { p10_ns: middle * 0.5, p90_ns: middle * 2.0, ..row("zonal", bench, middle) };
+    Row { visits_ns: visits_ns.to_vec(), ..spread }
+}
+
+#[test]
+fn rows_are_judged_by_the_visits_of_their_cell_where_both_runs_have_some() {
+    let benches = [Bench::Pair, Bench::Batch8, Bench::Mix, Bench::Bulk, Bench::Stream];
+    let before: Vec<Row> =
+        benches.iter().map(|bench| visited(*bench, &[9.9, 9.8, 10.0, 10.2, 10.1])).collect();
+    let now = vec![
+        visited(Bench::Pair, &[6.8, 6.9, 7.0, 7.2, 7.1]),
+        // One moment was as slow as the earlier run.
+        visited(Bench::Batch8, &[6.8, 6.9, 7.0, 9.9, 7.1]),
+        // Apart, but by less than two runs of one program.
+        visited(Bench::Mix, &[10.3, 10.3, 10.4, 10.4, 10.5]),
+        visited(Bench::Bulk, &[15.0, 13.0, 13.5, 14.0, 13.1]),
+        // Too few visits: by the rounds, which overlap.
+        visited(Bench::Stream, &[7.0, 7.0, 7.0]),
+    ];
+    for file in [report(before.clone()).to_csv(), report(before).to_json()] {
+        let mut now = report(now.clone());
+        now.compare(&Earlier::parse(&file).unwrap()).unwrap();
+        let comparison = now.comparison.unwrap();
+        let changed: Vec<(&str, f64, f64, f64)> = comparison
+            .changed
+            .iter()
+            .map(|change| (&change.row[..4], change.ratio, change.ratio_low, change.ratio_high))
+            .collect();
+        assert_eq!(changed, [("pair", 0.7, 0.667, 0.735), ("bulk", 1.35, 1.275, 1.531)]);
+        assert_eq!(comparison.unchanged, 3);
+    }
+    let one = report(vec![visited(Bench::Pair, &[7.0])]);
+    let read = Earlier::parse(&one.to_csv()).unwrap();
+    assert_eq!(read, Earlier::parse(&one.to_csv().replace("7.000\n", "\"7.000\"\n")).unwrap());
 }
 
 #[test]

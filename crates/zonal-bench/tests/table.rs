@@ -31,6 +31,7 @@ fn row(subject: &str, bench: Bench, threads: u32, ns: f64) -> Row {
         latency_busy: threads == 2,
         list_pages: (subject != "mmap").then_some(64),
         depot_pages: (threads == 1).then_some(126),
+        visits_ns: if threads == 1 { vec![ns, ns * 1.5] } else { Vec::new() },
     }
 }
 

@@ -9,8 +9,8 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use indicatif::ProgressBar;
 use zonal_bench::{
-    Bench, Cpus, Crew, Earlier, Machine, Options, Report, edge, owned, prefault, ranges, run,
-    stalls, subjects, table,
+    Bench, Cpus, Crew, Earlier, Machine, Options, Report, measure_alone, run, stalls, subjects,
+    table,
 };
 
 use crate::output;
@@ -54,9 +54,16 @@ pub struct BenchArgs {
         require_equals = true,
         default_missing_value = "60",
         value_parser = clap::value_parser!(u64).range(1..=86_400),
-        conflicts_with_all = ["quick", "markdown", "latency", "csv", "compare", "only", "bench"]
+        conflicts_with_all = [
+            "quick", "markdown", "latency", "csv", "compare", "minutes", "only", "bench",
+        ]
     )]
     pub stalls: Option<u64>,
+
+    /// Take about so many minutes for the cells: shorter rounds, down to 30 ms for all rounds of a
+    /// subject in a cell.
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=1440))]
+    pub minutes: Option<u64>,
 
     /// Measure only this subject, beside the limit; may be repeated.
     #[arg(long, value_name = "SUBJECT")]
@@ -82,6 +89,10 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
     let mut earlier = args.compare.as_deref().map(read_earlier).transpose()?;
     ensure_measures()?;
     let base = if args.quick { Options::quick() } else { Options::full() };
+    let base = match args.minutes {
+        Some(minutes) => base.within(Duration::from_secs(minutes * 60)),
+        None => base,
+    };
     let options = Options { only: args.only.clone(), benches: args.bench.clone(), ..base };
     // A file that cannot be written is found before the minutes of measuring, not after.
     let csv = args.csv.as_deref().map(output::Target::new).transpose()?;
@@ -98,10 +109,7 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
     }
     let bar = output::progress("measuring", "cells", None);
     let mut report = run(&options, crew.cpus(), runners, skipped, |step| show(&bar, &step));
-    edge::measure(&options, &crew, &mut report);
-    ranges::measure(&options, &crew, &mut report);
-    prefault::measure(&options, &crew, &mut report);
-    owned::measure(&options, &crew, &mut report);
+    measure_alone(&options, &crew, &mut report);
     bar.finish_and_clear();
     if let Some(csv) = csv {
         csv.write(&report.to_csv())?;
