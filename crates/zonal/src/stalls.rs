@@ -316,10 +316,9 @@ mod tests {
         locked(ZoneId(outer));
         assert_eq!(take().holder, 0);
         // Another one asks meanwhile.
+        let (asked, let_go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
         std::thread::scope(|scope| {
-            let (asked, let_go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
-            let (asked, let_go) = (&asked, &let_go);
-            let other = scope.spawn(move || {
+            let other = scope.spawn(|| {
                 lock(outer);
                 asked.wait();
                 let_go.wait();

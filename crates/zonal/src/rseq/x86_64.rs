@@ -442,26 +442,14 @@ macro_rules! word_new {
     };
 }
 
-/// Pops from any list of the running CPU's pcp of its preferred zone, whichever is active: both
-/// are one commit. `list` is its number of bytes from the first list.
-///
-/// # Safety
-/// 1. and 2. of [`pop_page`]; 3. `list` is a list of the pool.
-#[inline]
-pub(crate) unsafe fn pop_any(fast: FastRef, list: usize) -> Popped {
-    // SAFETY: (1) to (3) as in `pop_page`; what `activate` writes is dead until the commit
-    // (FAST-1, PCP-6).
-    unsafe {
-        pop!(
-            fast,
-            "{l}",
-            activate!("7f"),
-            // A constant of the pcp.
-            "mov {p}, [{l} + {cached}]",
-            r = in(reg) list,
+/// A pop or a push with [`activate!`] as its check: forwards the arguments and the operands of its
+/// own, and adds those that the activation names.
+macro_rules! activating {
+    ($operation:ident!($($arguments:tt)*), $list:expr, $($operands:tt)*) => {
+        $operation!(
+            $($arguments)*,
+            r = in(reg) $list,
             l = out(reg) _,
-            y = out(reg) _,
-            t = out(reg) _,
             out("rcx") _,
             slow = const SLOW,
             active_shift = const ACTIVE_SHIFT,
@@ -478,8 +466,29 @@ pub(crate) unsafe fn pop_any(fast: FastRef, list: usize) -> Popped {
             order = const LISTS + ORDER_BITS,
             list_cap = const LISTS + LIST_CAP,
             lo = const LISTS + LO,
-            hi = const LISTS + HI,
             active = const LISTS + ACTIVE,
+            $($operands)*
+        )
+    };
+}
+
+/// Pops from any list of the running CPU's pcp of its preferred zone, whichever is active: both
+/// are one commit. `list` is its number of bytes from the first list.
+///
+/// # Safety
+/// 1. and 2. of [`pop_page`]; 3. `list` is a list of the pool.
+#[inline]
+pub(crate) unsafe fn pop_any(fast: FastRef, list: usize) -> Popped {
+    // SAFETY: (1) to (3) as in `pop_page`; what `activate` writes is dead until the commit
+    // (FAST-1, PCP-6).
+    unsafe {
+        activating!(
+            pop!(fast, "{l}", activate!("7f"), "mov {p}, [{l} + {cached}]"),
+            list,
+            y = out(reg) _,
+            t = out(reg) _,
+            hi = const LISTS + HI,
+            // A constant of the pcp.
             cached = const LISTS + CACHED,
         )
     }
@@ -495,31 +504,17 @@ pub(crate) unsafe fn push_any(fast: FastRef, list: usize, frame: usize) -> bool 
     // SAFETY: (1) to (3) as in `push_page`; what `activate` writes is dead until the commit
     // (FAST-1, PCP-6), and meanwhile `x`, which the abort handler asks, is what it was before.
     unsafe {
-        push!(
-            fast, frame, "{l}",
-            concat!(activate!("{leave}"), mark_prev!("{l}")),
-            "mov {x}, [{l} + {allocated}]",
-            grow_any!("{l}"),
-            r = in(reg) list,
-            l = out(reg) _,
-            out("rcx") _,
+        activating!(
+            push!(
+                fast,
+                frame,
+                "{l}",
+                concat!(activate!("{leave}"), mark_prev!("{l}")),
+                "mov {x}, [{l} + {allocated}]",
+                grow_any!("{l}")
+            ),
+            list,
             frames = const FRAMES,
-            slow = const SLOW,
-            active_shift = const ACTIVE_SHIFT,
-            no_list = const NO_LIST,
-            list_bytes = const LIST_BYTES,
-            pops_shift = const POPS_SHIFT,
-            pops_high = const -(POPS_PERIOD as i64),
-            kept = const PREV | 0xffff,
-            limit = const LIMIT,
-            len = const LISTS + LEN,
-            pages = const LISTS + PAGES,
-            others = const LISTS + OTHERS,
-            pops = const LISTS + POPS,
-            order = const LISTS + ORDER_BITS,
-            list_cap = const LISTS + LIST_CAP,
-            lo = const LISTS + LO,
-            active = const LISTS + ACTIVE,
             prev = const PREV_BIT,
             prev_bits = const LISTS + PREV_BITS,
             threshold = const THRESHOLD,
