@@ -44,12 +44,21 @@ const LATENCY_PASSES: u32 = 3;
 /// How far a run is, for a progress display.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// Cells done.
+    /// Visits of cells done.
     pub done: usize,
-    /// Cells in all.
+    /// Visits in all.
     pub total: usize,
     /// The cell that comes next.
     pub cell: &'a Cell,
+}
+
+/// Which visit of a cell it is, of how many.
+#[derive(Clone, Copy)]
+struct Due {
+    visit: u32,
+    visits: u32,
+    /// The run has taken its time: no more rounds than a row needs.
+    late: bool,
 }
 
 /// One subject in the current cell.
@@ -74,8 +83,10 @@ impl Entry {
         self.measured.push(burst);
     }
 
-    fn wants_more(&self, visit: u32, visits: u32) -> bool {
-        self.measured.wants_more(&self.aim.of_visit(visit, visits))
+    fn wants_more(&self, due: Due) -> bool {
+        let aim = self.aim.of_visit(due.visit, due.visits);
+        let rounds = if due.late { aim.rounds.min(ROUNDS_MIN) } else { aim.rounds };
+        self.measured.wants_more(&Aim { rounds, ..aim })
     }
 }
 
@@ -114,11 +125,10 @@ pub fn run(
                 visited.push(state);
             }
             let state = &mut visited[at];
-            // A machine that is busy all the time takes longer: then cells are visited less often.
+            // A machine that is busy all the time takes longer: then later visits do the least.
             let late = options.budget.is_some_and(|budget| start.elapsed() > budget);
-            if visit == 1 || !late {
-                state.rounds(cell, (visit, visits), &mut runners, &mut report);
-            }
+            let due = Due { visit, visits, late: late && visit > 1 };
+            state.rounds(cell, due, &mut runners, &mut report);
             if visit == visits {
                 state.finish(options, cell, &mut runners, &mut report);
             }
@@ -182,12 +192,12 @@ impl Visited {
     fn rounds(
         &mut self,
         cell: &Cell,
-        (visit, visits): (u32, u32),
+        due: Due,
         runners: &mut [Box<dyn Runner>],
         report: &mut Report,
     ) {
-        let wants_more = |entry: &Entry| entry.wants_more(visit, visits);
-        if visit > 1 {
+        let wants_more = |entry: &Entry| entry.wants_more(due);
+        if due.visit > 1 && self.entries.iter().any(wants_more) {
             // Caches are as other cells left them: the first round is not of the loop.
             self.each(runners, cell, report, |runner, entry, round| {
                 runner.burst(cell, entry.iterations, held(cell, round)).map(|_| ())
@@ -431,7 +441,7 @@ mod tests {
             aim,
             measured,
         };
-        while entry.wants_more(1, 1) {
+        while entry.wants_more(Due { visit: 1, visits: 1, late: false }) {
             let burst = runner.burst(&cell, entry.iterations, 0).unwrap();
             entry.push(burst);
         }

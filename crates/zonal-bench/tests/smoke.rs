@@ -20,7 +20,7 @@ fn every_subject_gives_a_row_in_every_cell_and_does_the_same_work() {
     let mut steps = 0;
     let report = run(&options, crew.cpus(), runners, skipped, |_| steps += 1);
     let cells = plan(&options, crew.cpus());
-    assert_eq!(steps, cells.len());
+    assert_eq!(steps, cells.len() * options.visits as usize);
     // Where rseq is missing some subjects do not run at all; nothing else may be left out.
     let absent = |skip: &&Skip| skip.cell.is_none();
     for skip in &report.skipped {
