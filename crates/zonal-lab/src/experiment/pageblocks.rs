@@ -189,10 +189,11 @@ fn notes() -> Vec<String> {
          nothing runs"
             .into(),
         format!(
-            "{AGING}: {AGING_CPUS} CPUs, {AGING_MIB} MiB, {FULL} % in use (short of memory: {FULLER} \
-             %), {HOURS} hours of processes, files and slabs, then all lists, depots and pageblocks of CPUs are emptied. unusable: part of \
-             the free pages outside free blocks of at least that order; mixed: of the pageblocks \
-             in use, those with pages of more than one migratetype"
+            "{AGING}: {AGING_CPUS} CPUs, {AGING_MIB} MiB, {FULL} % in use (short of memory: \
+             {FULLER} %), {HOURS} hours of processes, files and slabs, then all lists, depots and \
+             pageblocks of CPUs are emptied. unusable: part of the free pages outside free blocks \
+             of at least that order; mixed: of the pageblocks in use, those with pages of more \
+             than one migratetype"
         ),
         "left out: lines of page structures that a CPU's pageblocks may keep near it; interrupts \
          that take a lock of an owner; what a kernel does where it may not wait for such a lock"

@@ -1,5 +1,5 @@
-//! What locks cost: holds of zone locks, of CPUs' own pageblocks and of other locks of the kernel, and
-//! counters that are changed without one.
+//! What locks cost: holds of zone locks, of locks of CPUs' own pageblocks and of other locks of the
+//! kernel; and counters that are changed without one.
 
 use zonal_core::types::{CpuId, ZoneId};
 

@@ -51,20 +51,16 @@ impl Lab<'_> {
         let owners_before = self.owner_locks();
         let (count_before, load_before) = (self.count, self.load);
         if program.keeps_busy() {
-            self.turns
-                .iter()
-                .for_each(|turn| self.allocator.platform().set_idle(turn.cpu(), false));
+            self.turns.iter().for_each(|turn| platform.set_idle(turn.cpu(), false));
         }
         let first = self.turns.peek().map_or(until, |turn| turn.clock());
         let mut hash = Sha256::new();
         let (mut cycles, mut last) = (0, first);
-        let from = self.played;
+        let (from, mut steps) = (self.played, 0_u32);
         let mut busy: u64 =
             self.beyond.iter().map(|end| (*end).min(until).saturating_sub(from)).sum();
         self.beyond.retain(|end| *end > until);
-        let mut steps = 0_u32;
-        while let Some(next) = self.turns.peek().copied() {
-            let (clock, cpu) = (next.clock(), next.cpu());
+        while let Some((clock, cpu)) = self.turns.peek().map(|next| (next.clock(), next.cpu())) {
             if clock >= until {
                 break;
             }
