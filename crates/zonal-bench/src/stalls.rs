@@ -187,12 +187,14 @@ fn causes(off_cpu_ns: u64, used: Usage, waits: &Waits, ns: u64) -> Vec<Cause> {
         timed(format!("asleep {} times", used.voluntary), off_cpu_ns);
     }
     let holder = match waits.holder {
-        0 => ", which nobody is known to have held".to_owned(),
-        holder => format!(", held by {} ({} pages)", name_of(holder), waits.holder_pages),
+        0 => ", the longest time while nobody is known to have held it".to_owned(),
+        holder => {
+            format!(", the longest time held by {} ({} pages)", name_of(holder), waits.holder_pages)
+        }
     };
     // Each taking of a free lock is a few nanoseconds of its own.
     if waits.lock_longest_ns > 200 {
-        timed(format!("zone lock{holder}"), waits.lock_ns);
+        timed(format!("zone lock, taken {} times{holder}", waits.holds), waits.lock_ns);
     }
     timed(format!("fence of {} CPUs", waits.fences), waits.fence_ns);
     timed(format!("reclaim, {} passes", waits.reclaims), waits.reclaim_ns);
