@@ -24,10 +24,12 @@
 //! ([`Platform::uses_gates`]) and has none here.
 
 use super::cpu_ops::CpuOps;
+use super::pcp_ops::PcpOps;
 use super::plain::{kind, type_of};
 use super::request::{AllocError, FreeError, Request};
 use super::search::Search;
 use super::tables::Tables;
+use super::zone_ops::ZoneOps;
 use crate::frame::{PageWord, WHOLE_RANGE};
 use crate::gfp::Gfp;
 use crate::pcp::front::Front;
@@ -382,6 +384,18 @@ pub(super) fn free_front<P: Platform>(
     });
     let front = (frame, Front { order: order.get(), pages });
     entered.is_some_and(|entered| entered.push_front(front, goes_on, (lists, P::KEEPS_RANGES), on))
+}
+
+/// Closes the running CPU's pcp once, if a range is parked there that found no room on its lists:
+/// who closes it frees the range (PARK-1). So does whoever has it closed meanwhile.
+#[inline]
+pub(super) fn close_stuck<P: Platform>(on: &Tables<'_, P>) {
+    let own = own(on, on.platform.cpu()).filter(|pcp| pcp.parked.is_stuck());
+    if let Some(pcp) = own
+        && let Some(zone) = on.zones.get(usize::from(pcp.zone.0))
+    {
+        drop(PcpOps::try_close(ZoneOps::new(on, zone), pcp));
+    }
 }
 
 /// The type of the pageblock of this page and the lists of blocks in it, by order; a page of the

@@ -182,11 +182,12 @@ impl<'p> Entered<'p> {
     /// Takes a whole range back and, if the CPU `keeps` ranges, parks it, once the one that is
     /// parked is on its lists ([`park`](Self::park)); otherwise, or without room, it goes to its
     /// lists itself. `lists` names those of the pageblock of a frame, and the pageblock's type.
-    /// Refused where a page of it is not the zone's. As [`push`](Self::push) otherwise; `goes_on`
-    /// says whether the range goes on behind it.
+    /// Refused where a page of it is not the zone's, or where the parked one has no room on its
+    /// lists: who frees by the core then closes the pcp (PARK-1). As [`push`](Self::push) otherwise;
+    /// `goes_on` says whether the range goes on behind it.
     #[inline(always)]
     pub(crate) fn push_front<'a, L: ListOf>(
-        self,
+        mut self,
         (frame, front): (u64, Front),
         goes_on: impl FnOnce() -> bool,
         (lists, keeps): (impl Fn(u32) -> Option<(u32, L)>, bool),
@@ -198,7 +199,11 @@ impl<'p> Entered<'p> {
         }
         let typed = lists(frame as u32).filter(|(mt, _)| self.takes(*mt));
         let Some((_, own)) = typed else { return false };
-        if keeps && self.keep_room(front, lists, cells) {
+        let is_for = keeps && self.pcp.parked.is_for(front.order, front.pages);
+        if keeps && !is_for && !self.unpark(&lists, cells) {
+            return false;
+        }
+        if is_for || keeps && self.keep_room(front) {
             return self.park((frame, front), goes_on, cells);
         }
         let claim = || self.claim_front((frame, front), goes_on, cells);

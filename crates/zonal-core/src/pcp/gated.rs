@@ -34,7 +34,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub(crate) struct Entered<'p> {
     pub(super) pcp: &'p Pcp,
-    gate: Taken<'p>,
+    pub(super) gate: Taken<'p>,
 }
 
 /// Where blocks are named, and the words of their pages: those of all pcps. A cell that is not

@@ -18,8 +18,9 @@
 //! # Invariants
 //! - **PARK-1** at most one range is parked, of at most 511 pages. While room is kept for it, the
 //!   gate is held, or it is ready, and [`Ready`](super::ready::Ready) is as it was when it was
-//!   parked: whoever enters otherwise puts it on its lists first. Who cannot takes the room, and
-//!   then nobody enters until the pcp was closed: whoever closes it frees the range next.
+//!   parked: whoever enters otherwise puts it on its lists first. Who cannot takes the room and
+//!   leaves the gate ready for nothing, and then nobody enters until the pcp was closed: whoever
+//!   closes it frees the range next. A free that meets this closes it.
 //! - **PARK-2** while a range is parked, `others` of the active list counts `room` pages, at least
 //!   the range's, beside those on lists. So the limits of PCP-4 and BUDGET-2 hold for it, too.
 //! - **PARK-3** the words of a parked range are claimed: no request, free or change of a range
@@ -92,6 +93,13 @@ impl Parked {
     /// Keeps room for such a range, for the holder of the gate.
     pub(super) fn keep_room(&self, order: u32, pages: u32) {
         self.room.store(room_for(order, pages), Relaxed);
+    }
+
+    /// Whether a range is parked without room, until somebody closes the pcp (PARK-1). Advice for
+    /// who does not hold the gate.
+    #[inline]
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.pages() != 0 && !self.has_room()
     }
 
     /// Whether room is kept.

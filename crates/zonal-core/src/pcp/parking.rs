@@ -51,25 +51,14 @@ impl Entered<'_> {
         true
     }
 
-    /// Keeps room for such a range to be parked; one that is parked goes to its lists.
-    /// `lists` as for [`unpark`](Self::unpark). `false`: there is no room.
-    pub(super) fn keep_room<'a, L: ListOf>(
-        &self,
-        front: Front,
-        lists: impl FnOnce(u32) -> Option<(u32, L)>,
-        cells: impl Cells<'a>,
-    ) -> bool {
-        let parked = &self.pcp.parked;
-        if parked.is_for(front.order, front.pages) {
-            return true;
-        }
+    /// Keeps room for such a range to be parked, where none is. `false`: there is no room.
+    pub(super) fn keep_room(&self, front: Front) -> bool {
         // Where each allocation is recorded nobody takes it.
         let keeps = self.pcp.ready.serves.load(Relaxed) != 0
-            && self.unpark(lists, cells)
             && self.has_room_for(PcpWord(self.pcp.word.load(Relaxed)), front.pages);
         if keeps {
             self.lend(front.pages);
-            parked.keep_room(front.order, front.pages);
+            self.pcp.parked.keep_room(front.order, front.pages);
         }
         keeps
     }
@@ -84,9 +73,22 @@ impl Entered<'_> {
 
     /// Puts a parked range on its lists, before something else becomes of the active one (PARK-1).
     /// `lists` names those of the pageblock of a frame, and the pageblock's type. `false`: a
-    /// decision is to be made, by who closes the pcp.
+    /// decision is to be made, by who closes the pcp, which is ready for nothing until then.
     #[inline(always)]
     pub(crate) fn unpark<'a, L: ListOf>(
+        &mut self,
+        lists: impl FnOnce(u32) -> Option<(u32, L)>,
+        cells: impl Cells<'a>,
+    ) -> bool {
+        let done = self.put_parked(lists, cells);
+        if !done {
+            self.gate.make_unready();
+        }
+        done
+    }
+
+    #[inline(always)]
+    fn put_parked<'a, L: ListOf>(
         &self,
         lists: impl FnOnce(u32) -> Option<(u32, L)>,
         cells: impl Cells<'a>,

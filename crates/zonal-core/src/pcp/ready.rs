@@ -72,6 +72,11 @@ impl<'g> Taken<'g> {
     pub(crate) fn make_ready(&mut self, key: Key) {
         self.opens = key.0;
     }
+
+    /// Opens it as ready for nothing: whoever comes has to look what the pcp may do.
+    pub(crate) fn make_unready(&mut self) {
+        self.opens = OPEN;
+    }
 }
 
 impl Drop for Taken<'_> {

@@ -59,6 +59,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
         if order.is_some_and(|order| fast::free_range_listed(self.on, pages.start, order)) {
             return Ok(());
         }
+        // The range that is parked may be why it did not go by the fast path.
+        fast::close_stuck(self.on);
         let owned = Owned::new(self.on, pages)?;
         if self.free_to_lists(&owned) { Ok(()) } else { owned.free() }
     }

@@ -11,7 +11,7 @@ use crate::gfp::Gfp;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Order, Pfn, ZoneId};
+use crate::types::{CpuId, Migratetype, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 
 const PAGES: u64 = 1 << 18;
 
@@ -201,5 +201,88 @@ fn ranges_that_are_no_front_of_a_block_are_not_parked() {
         pool.ranges().free(part).unwrap();
     }
     pool.ranges().free(three).unwrap();
+    all_is_back(&pool);
+}
+
+/// Takes what the CPU's list of this order holds.
+fn empty_list(pool: &Allocator<'_, Script>, order: Order) -> Vec<(Pfn, Order)> {
+    let pcp = pool.pcp(ZoneId(0), CpuId(0));
+    let list = pool.tables().lists().get(order, Migratetype::Unmovable).unwrap();
+    let mut taken = Vec::new();
+    while pcp.listed(list) > 0 {
+        taken.push((pool.alloc(Request::new(order)).unwrap(), order));
+    }
+    taken
+}
+
+/// Parks a range of so many pages whose rest is handed out. The list of order 1 is empty then, and
+/// at the end of its slots, where drains leave it: only who closes the pcp puts a block there.
+/// Returns what was handed out.
+fn park_without_room(pool: &Allocator<'_, Script>, range: &Range<Pfn>) -> Vec<(Pfn, Order)> {
+    let (pcp, pair) = (pool.pcp(ZoneId(0), CpuId(0)), Order::new(1).unwrap());
+    let mut taken = empty_list(pool, pair);
+    taken.extend(empty_list(pool, Order::ZERO));
+    let list = &pcp.lists[pool.tables().lists().get(pair, Migratetype::Unmovable).unwrap()];
+    let slots = u64::from(list.cap - list.lo.load(Relaxed));
+    list.lo.store(list.cap, Relaxed);
+    list.slots_lo.store(list.slots_lo.load(Relaxed) + 4 * slots, Relaxed);
+    pool.ranges().free(range.clone()).unwrap();
+    assert_eq!(parked(pool).as_ref(), Some(range));
+    taken
+}
+
+#[test]
+fn who_has_no_list_for_a_parked_range_closes_the_pcp() {
+    for policy in [Policy::ZONAL, Policy::KERNEL] {
+        // The second range would find room on its lists, or would not; few blocks, or many.
+        for (pages, other) in [(7, 5), (7, 6), (15, 9), (15, 13), (15, 15)] {
+            if pages == 15 && policy.name != Policy::ZONAL.name {
+                continue;
+            }
+            for twice in [false, true] {
+                let pool = boot(policy);
+                let [first, second, third] =
+                    [pages, other, other].map(|pages| alloc(&pool, RangeRequest::new(pages)));
+                pool.ranges().free(third.clone()).unwrap();
+                let taken = park_without_room(&pool, &first);
+                let count = pool.pcp(ZoneId(0), CpuId(0)).count();
+                if twice {
+                    pool.ranges().free(third).unwrap_err();
+                    assert!(pool.pcp(ZoneId(0), CpuId(0)).count() <= count);
+                } else {
+                    pool.ranges().free(second.clone()).unwrap();
+                }
+                assert_eq!(parked(&pool), None, "{pages} {other} {twice}: no room is kept for it");
+                if twice {
+                    pool.ranges().free(second).unwrap();
+                }
+                taken.into_iter().for_each(|(page, order)| pool.free(page, order).unwrap());
+                all_is_back(&pool);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_parked_range_whose_pageblock_got_another_type_goes_when_the_next_one_comes() {
+    let pool = boot(Policy::KERNEL);
+    let pageblock = |range: &Range<Pfn>| (range.start.0 / PAGEBLOCK_PAGES) as u32;
+    let first = alloc(&pool, RangeRequest::new(3));
+    let mut others = Vec::from([alloc(&pool, RangeRequest::new(3))]);
+    while pageblock(others.last().unwrap()) == pageblock(&first) {
+        others.push(alloc(&pool, RangeRequest::new(3)));
+    }
+    pool.ranges().free(first.clone()).unwrap();
+    assert_eq!(parked(&pool), Some(first.clone()));
+    let retype = |mt| {
+        let zone = pool.zone_ops(ZoneId(0)).lock();
+        let frame = pageblock(&first) * PAGEBLOCK_PAGES as u32;
+        zone.frames.set_pageblock_type(frame, mt);
+    };
+    retype(Migratetype::Movable);
+    pool.ranges().free(others.pop().unwrap()).unwrap();
+    assert_eq!(parked(&pool), None, "no room is kept for it");
+    retype(Migratetype::Unmovable);
+    others.into_iter().for_each(|range| pool.ranges().free(range).unwrap());
     all_is_back(&pool);
 }
