@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 /// The fuzzers, one for each form.
-const TARGETS: [&str; 5] = ["text", "ring", "dat", "perf", "zonal"];
+const TARGETS: [&str; 6] = ["text", "ring", "dat", "perf", "zonal", "perfetto"];
 
 /// Coverage for libFuzzer; `fuzzing` makes readers pass over checksums, which no fuzzer can guess.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \

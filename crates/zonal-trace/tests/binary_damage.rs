@@ -128,7 +128,7 @@ fn foreign_machines_and_versions_are_told_apart() {
     bytes[12] = 1;
     assert!(read("trace.dat", &bytes).is_err());
     let mut newer = zonal();
-    newer[8] = 4;
+    newer[8] = 5;
     let message = read("trace.zonal", &newer).unwrap_err().to_string();
     assert!(message.contains("byte 8: bad version of a .zonal file: expected 1 to 4"), "{message}");
     let mut pipe = perf(Order::Little);
