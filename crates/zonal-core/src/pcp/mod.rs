@@ -17,7 +17,7 @@ mod owner_tests;
 pub(crate) mod parked;
 mod parking;
 pub(crate) mod ready;
-mod row;
+pub(crate) mod row;
 pub mod size;
 pub mod stack;
 pub mod state;

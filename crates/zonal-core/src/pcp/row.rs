@@ -1,15 +1,23 @@
 //! Whether a CPU gives pages back that another one handed out (`alloc/pcp_ops/row.rs` does it), or
 //! keeps them.
 
+use super::ready::CLOSED;
 use super::state::{Pcp, ROWS_IDLE};
 use super::word::PcpWord;
+use crate::frame::PageWord;
 use crate::sync::Ordering::Relaxed;
+
+/// The row's word before a page says whose pages it takes: sequences ask the core.
+pub(crate) const UNBOUND: u64 = PageWord::NONE.0;
+/// The row's word where a page came from a CPU that takes no rows: sequences do not ask. No page
+/// has this word.
+pub(crate) const NOBODY: u64 = u64::MAX;
 
 /// Pages that a CPU hands out meanwhile which does not only free.
 const ROW_POPS: u64 = 64;
 
 impl Pcp {
-    /// Says to sequences whose pages go to the row, by the holder of the gate; `word`: the pcp's.
+    /// Says to sequences whether pages of other CPUs go to the row; `word`: the pcp's.
     #[inline]
     pub(super) fn set_near(&self, word: PcpWord) {
         if !self.has_row {
@@ -37,6 +45,16 @@ impl Pcp {
     #[inline]
     pub(crate) fn fills_row(&self) -> bool {
         self.has_row && self.rows_idle.load(Relaxed) < ROWS_IDLE
+    }
+
+    /// In a refresh: the row takes the pages of any CPU again, or none if this one only frees now.
+    pub(crate) fn unbind_row(&self) {
+        // Relaxed: advice.
+        self.row_word.store(UNBOUND, Relaxed);
+        // Who holds the gate says the rest as it opens it.
+        if self.gate.load(Relaxed) != CLOSED {
+            self.set_near(PcpWord(self.word.load(Relaxed)));
+        }
     }
 
     /// A row leaves.

@@ -15,12 +15,13 @@ use super::PcpOps;
 use crate::alloc::zone_ops::PRESSED;
 use crate::frame::{PageState, PageWord};
 use crate::pcp::depot::Depot;
+use crate::pcp::row::{NOBODY, UNBOUND};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::types::CpuId;
 
-impl<'a, P: Platform> PcpOps<'_, 'a, P> {
+impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
     /// The list that a block of `list` is freed to that was handed out with this word. A full row
     /// leaves first.
     #[inline]
@@ -40,31 +41,41 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
         if from.cpu == pcp.cpu() || !asked {
             return own;
         }
-        let Some(depot) = ops.depot(pcp).filter(|_| !ops.zone.has(PRESSED)) else { return own };
-        if self.addressee(from.cpu).is_none() {
-            // So that sequences know some word, and do not ask for each such page. A row of them
-            // goes to the depot, to anybody.
-            if pcp.row_word.load(Relaxed) == PageWord::NONE.0 {
-                pcp.row_word.store(held.0, Relaxed);
-            }
-            return own;
-        }
+        // Sequences ask for each page that a full row has no room for, whoever handed it out.
         if self.closed.len(row) >= pcp.lists[row].cap {
-            self.send_row(depot, row);
+            pcp.row_left();
+            self.send_row(row);
         }
-        if self.closed.len(row) == 0 {
-            // Relaxed: advice.
+        let taken = self.addressee(from.cpu).is_some();
+        let bound = pcp.row_word.load(Relaxed);
+        // Relaxed: advice.
+        if taken && (self.closed.len(row) == 0 || matches!(bound, UNBOUND | NOBODY)) {
             pcp.row_word.store(held.0, Relaxed);
+        } else if !taken && (bound == UNBOUND || bound == held.0) {
+            // So that sequences do not ask for each such page.
+            pcp.row_word.store(NOBODY, Relaxed);
         }
-        if pcp.row_word.load(Relaxed) == held.0 { row } else { own }
+        let goes = taken && pcp.row_word.load(Relaxed) == held.0 && !ops.zone.has(PRESSED);
+        if goes { row } else { own }
     }
 
-    /// Gives the row back, to the buddy what the depot has no room for.
-    fn send_row(&mut self, depot: &Depot, row: usize) {
-        self.closed.pcp.row_left();
+    /// A refresh gives back what is in the row, however little: nobody can use it there.
+    pub fn refresh_row(&mut self) {
+        if let Some((row, _)) = self.ops.on.map.row() {
+            self.send_row(row);
+        }
+    }
+
+    /// Gives the row back, to the buddy what the depot has no room for, and under pressure.
+    fn send_row(&mut self, row: usize) {
+        let ops = self.ops;
+        let depot = ops.depot(self.closed.pcp).filter(|_| !ops.zone.has(PRESSED));
         while self.closed.len(row) > 0 {
-            let blocks = self.closed.len(row).min(self.magazine_blocks(depot, row));
-            if !self.put_magazine(depot, row, blocks) {
+            let sent = depot.is_some_and(|depot| {
+                let blocks = self.closed.len(row).min(self.magazine_blocks(depot, row));
+                self.put_magazine(depot, row, blocks)
+            });
+            if !sent {
                 let rest = self.closed.pcp.lists[row].pages_of(self.closed.len(row));
                 self.drain_pages(rest, row);
                 return;
@@ -72,11 +83,16 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
         }
     }
 
-    /// The pcp of a CPU that takes rows from this one: another one of its group that is online.
+    /// The pcp of a CPU that takes rows from this one (ROW-1): another one of its group that is
+    /// online, and on the node of the zone, whose depots also serve CPUs of other nodes.
     fn addressee(&self, cpu: CpuId) -> Option<&'a Pcp> {
         let (ops, pcp) = (self.ops, self.closed.pcp);
         let known = (cpu.0 as usize) < ops.on.cpus() && cpu != pcp.cpu() && ops.on.is_online(cpu);
-        known.then(|| ops.pcp(cpu)).filter(|addressee| addressee.depot_cpu == pcp.depot_cpu)
+        let near = |addressee: &&Pcp| {
+            addressee.depot_cpu == pcp.depot_cpu
+                && ops.on.node_of(cpu) == ops.on.node_of(pcp.depot_cpu)
+        };
+        known.then(|| ops.pcp(cpu)).filter(near)
     }
 
     /// Where a magazine of a list goes.
@@ -98,5 +114,19 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
     pub(super) fn rows_back(&self, list: usize) -> Option<&'a AtomicU64> {
         let (row, _) = self.ops.on.map.row().filter(|(_, own)| *own == list)?;
         Some(self.closed.pcp.depot.shelf(row))
+    }
+
+    /// The rows that came back to others of the group, where more than half of what the depot
+    /// may hold waits: so those that do not take theirs leave the rest of the group a depot.
+    pub(super) fn rows_of_others(
+        &self,
+        depot: &Depot,
+        list: usize,
+    ) -> impl Iterator<Item = &'a AtomicU64> + use<'s, 'a, P> {
+        let row = self.ops.on.map.row().filter(|(_, own)| *own == list);
+        let row = row.filter(|_| depot.pages().get() > depot.limit().get() / 2);
+        let shelves = row.map(|_| self.ops.shelves(self.closed.pcp.depot_cpu));
+        let of_row = move |(of, _): &(usize, _)| row.is_some_and(|(row, _)| row == *of);
+        shelves.into_iter().flatten().filter(of_row).map(|(_, shelf)| shelf)
     }
 }

@@ -8,9 +8,10 @@ use super::depot::{give, take};
 use super::lines::shared_lines;
 use super::platform::{Script, Shape, on_cpu};
 use crate::alloc::{Allocator, FreeError, Request};
+use crate::pcp::row::{NOBODY, UNBOUND};
 use crate::policy::Policy;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Order, Pfn, ZoneId};
+use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 
 const ZONE: ZoneId = ZoneId(0);
 /// Lists move 63 pages at a time, so a row is one magazine.
@@ -170,7 +171,7 @@ fn a_cpu_that_begins_to_free_only_stops_to_give_back_and_begins_again_as_it_take
     pool.refresh(CpuId(1));
     let pages = take(&pool, 0, Order::ZERO, ROW / 2);
     give(&pool, 1, Order::ZERO, pages);
-    assert_eq!(in_row(&pool, row, 1), 1 + ROW / 2);
+    assert_eq!(in_row(&pool, row, 1), ROW / 2);
     pool.validate().unwrap();
 }
 
@@ -218,6 +219,146 @@ fn pages_of_a_cpu_that_has_gone_are_anybodys() {
 }
 
 #[test]
+fn a_full_row_leaves_with_a_page_of_a_cpu_that_takes_no_rows() {
+    for gone in [false, true] {
+        let mut shape = Shape::uniform(1, PAGES, 4);
+        shape.caches = std::vec![0, 0, 1, 1];
+        let pool = shape.boot(Policy::ZONAL);
+        let (row, _) = pool.tables.map.row().unwrap();
+        swing(&pool, 0);
+        let mut pages = take(&pool, 1, Order::ZERO, ROW + 1);
+        let last = pages.split_off(ROW);
+        let other = take(&pool, 2, Order::ZERO, 1);
+        give(&pool, 0, Order::ZERO, pages);
+        assert_eq!(in_row(&pool, row, 0), ROW);
+        let put = pool.zone_stats(ZONE).depot_puts;
+        if gone {
+            pool.cpu_dead(CpuId(1));
+            give(&pool, 0, Order::ZERO, last);
+        } else {
+            give(&pool, 0, Order::ZERO, other);
+        }
+        assert_eq!(in_row(&pool, row, 0), 0);
+        assert_eq!(pool.zone_stats(ZONE).depot_puts, put + 1);
+        let word = pool.pcp(ZONE, CpuId(0)).row_word.load(Relaxed);
+        assert_eq!(word == NOBODY, gone, "sequences ask for no page of a CPU that is gone");
+        pool.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_refresh_gives_a_part_of_a_row_back_and_the_next_one_is_for_any_cpu() {
+    let (pool, row) = boot(3, Policy::ZONAL);
+    let free = pool.zone_stats(ZONE).free_pages;
+    swing(&pool, 2);
+    let [first, second] = [0, 1].map(|cpu| take(&pool, cpu, Order::ZERO, 8));
+    give(&pool, 2, Order::ZERO, first);
+    assert_eq!(in_row(&pool, row, 2), 8);
+    pool.refresh(CpuId(2));
+    assert_eq!((in_row(&pool, row, 2), pool.zone_stats(ZONE).depot_pages), (0, 8));
+    let word = || pool.pcp(ZONE, CpuId(2)).row_word.load(Relaxed);
+    assert_eq!(word(), UNBOUND, "sequences ask whose pages it takes");
+    give(&pool, 2, Order::ZERO, second);
+    assert_eq!(in_row(&pool, row, 2), 8);
+    // Nobody takes them.
+    pool.refresh(CpuId(2));
+    (0..2).for_each(|_| _ = pool.refresh(CpuId(0)));
+    let held: u32 = (0..3).map(|cpu| pool.pcp(ZONE, CpuId(cpu)).count()).sum();
+    assert_eq!(pool.zone_stats(ZONE).depot_pages, 0);
+    assert_eq!(pool.zone_stats(ZONE).free_pages + u64::from(held), free);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn a_refresh_says_to_sequences_whether_the_cpu_fills_its_row() {
+    let (pool, _) = boot(2, Policy::ZONAL);
+    swing(&pool, 1);
+    let pcp = pool.pcp(ZONE, CpuId(1));
+    // As when sequences alone have run since the CPU only freed, or handed out.
+    for (idle, before, after) in [(0, pcp.frames, 0), (u8::MAX, 0, pcp.frames)] {
+        pcp.rows_idle.store(idle, Relaxed);
+        pcp.near_frames.store(before, Relaxed);
+        pool.refresh(CpuId(1));
+        assert_eq!(pcp.near_frames.load(Relaxed), after);
+    }
+    pool.validate().unwrap();
+}
+
+#[test]
+fn pages_go_back_to_cpus_of_the_zones_node_only() {
+    let pool = Shape::uniform(2, PAGES, 2).boot(Policy::ZONAL);
+    let (row, _) = pool.tables.map.row().unwrap();
+    let near: Vec<u32> = (0..4).filter(|cpu| pool.node_of(CpuId(*cpu)) == NodeId(0)).collect();
+    let far = (0..4).find(|cpu| pool.node_of(CpuId(*cpu)) == NodeId(1)).unwrap();
+    on_cpu(far);
+    let request = Request { node: Some(NodeId(0)), ..Request::new(Order::ZERO) };
+    let pages = |cpu: u32| -> Vec<Pfn> {
+        on_cpu(cpu);
+        (0..8).map(|_| pool.alloc(request).unwrap()).collect()
+    };
+    swing(&pool, near[0]);
+    let of_far = pages(far);
+    assert_eq!(pool.pcp(ZONE, CpuId(far)).depot_cpu, pool.pcp(ZONE, CpuId(near[0])).depot_cpu);
+    give(&pool, near[0], Order::ZERO, of_far);
+    assert_eq!(in_row(&pool, row, near[0]), 0);
+    let of_near = pages(near[1]);
+    give(&pool, near[0], Order::ZERO, of_near);
+    assert_eq!(in_row(&pool, row, near[0]), 8);
+    pool.validate().unwrap();
+}
+
+/// CPU 1 frees pages of CPU 0, and does not only free.
+fn send_rows(pool: &Allocator<'_, Script>, pages: Vec<Pfn>) {
+    for pages in pages.chunks(ROW) {
+        swing(pool, 1);
+        give(pool, 1, Order::ZERO, pages.to_vec());
+    }
+}
+
+#[test]
+fn rows_that_nobody_takes_leave_the_rest_of_the_group_a_depot() {
+    let mut policy = Policy::ZONAL;
+    policy.pcp.depot.magazines = 8;
+    let (pool, _) = boot(2, policy);
+    let taken = || {
+        pool.drain(ZONE, CpuId(1));
+        let before = pool.pcp(ZONE, CpuId(1)).events().depot_takes;
+        let page = take(&pool, 1, Order::ZERO, 1);
+        give(&pool, 1, Order::ZERO, page);
+        pool.pcp(ZONE, CpuId(1)).events().depot_takes - before
+    };
+    // Whatever is for anybody goes first.
+    pool.drain_all();
+    send_rows(&pool, take(&pool, 0, Order::ZERO, 4 * ROW + 1));
+    (0..3).for_each(|_| _ = taken());
+    assert_eq!(taken(), 0, "they are for CPU 0");
+    send_rows(&pool, take(&pool, 0, Order::ZERO, 8 * ROW));
+    assert!((0..4).any(|_| taken() == 1));
+    pool.validate().unwrap();
+}
+
+#[test]
+fn a_refresh_takes_what_is_for_anybody_first_and_rows_last() {
+    let (pool, _) = boot(2, Policy::ZONAL);
+    let depot = || pool.zone_stats(ZONE).depot_pages;
+    let pages = take(&pool, 0, Order::ZERO, 2 * ROW + 1);
+    let others = take(&pool, 1, Order::ZERO, 140 * ROW);
+    give(&pool, 1, Order::ZERO, others);
+    assert!(depot() >= 4 * ROW as u64, "for anybody");
+    pool.refresh(CpuId(0));
+    let before = depot();
+    send_rows(&pool, pages);
+    assert_eq!(depot(), before + 2 * ROW as u64);
+    pool.refresh(CpuId(0));
+    assert_eq!(depot(), 2 * ROW as u64, "what was there before was not needed");
+    pool.drain(ZONE, CpuId(0));
+    let back = take(&pool, 0, Order::ZERO, 2 * ROW);
+    assert_eq!(pool.zone_stats(ZONE).row_takes, 2);
+    give(&pool, 0, Order::ZERO, back);
+    pool.validate().unwrap();
+}
+
+#[test]
 fn pages_of_another_cache_are_not_kept_for_it_and_a_pool_without_depots_has_no_row() {
     let mut shape = Shape::uniform(1, PAGES, 4);
     shape.caches = std::vec![0, 0, 1, 1];
@@ -227,7 +368,7 @@ fn pages_of_another_cache_are_not_kept_for_it_and_a_pool_without_depots_has_no_r
     let pages = take(&pool, 2, Order::ZERO, 8);
     give(&pool, 0, Order::ZERO, pages);
     assert_eq!(in_row(&pool, row, 0), 0);
-    assert!(pool.pcp(ZONE, CpuId(0)).row_word.load(Relaxed) != 0, "sequences know some word");
+    assert_eq!(pool.pcp(ZONE, CpuId(0)).row_word.load(Relaxed), NOBODY, "sequences need not ask");
     pool.validate().unwrap();
     let small = Shape::uniform(1, 32, 2).boot(Policy::ZONAL);
     assert!(!small.pcp(ZONE, CpuId(0)).has_row && !small.pcp(ZONE, CpuId(1)).has_row);

@@ -120,10 +120,12 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     }
 
     /// Moves magazines to the buddy until at least `pages` pages have moved or the depot is empty.
-    /// Large blocks first. Returns the pages moved.
+    /// Large blocks first, rows last. Returns the pages moved.
     fn empty(self, cpu: CpuId, depot: &'a Depot, pages: PageCount) -> u64 {
         let mut moved = 0;
-        for list in (0..self.on.map.len()).rev() {
+        let lists = self.on.map.len();
+        let row = self.on.map.row().map_or(lists, |(row, _)| row);
+        for list in (0..row).rev().chain(row..lists) {
             let shelves = self.shelves(cpu).filter(|(of, _)| *of == list);
             for (_, shelf) in shelves {
                 moved += self.empty_shelf((cpu, depot), (list, shelf), u64::from(pages) - moved);
