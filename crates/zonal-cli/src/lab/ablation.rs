@@ -1,5 +1,7 @@
 //! `zonal lab ablation`: what each published table owes to each mechanism of the model.
 
+use std::path::{Path, absolute};
+
 use anyhow::ensure;
 use comfy_table::{Table as Drawn, presets};
 use serde::Serialize;
@@ -68,8 +70,11 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
     );
     let command = command(args);
     output::note(&command);
+    if let (Some(keep), Some(html)) = (&args.keep, &args.html) {
+        ensure!(!same(keep, html), "--keep and --html: both are {}", keep.display());
+    }
+    let kept = args.keep.clone().map(Kept::at).transpose()?;
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
-    let kept = args.keep.clone().map(Kept::at);
     let mut ablations = Vec::new();
     for experiment in chosen {
         if !has_one(&experiment) {
@@ -79,11 +84,15 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
         }
         let steps = output::Steps::new(experiment.name, "parts", 0);
         let all = &mut |done, of| steps.at(done, of);
-        let kept: &dyn ablation::Kept = match &kept {
+        let finished: &dyn ablation::Kept = match &kept {
             Some(kept) => kept,
             None => &(),
         };
-        ablations.push(Ablation::run(&experiment, args.seed, &takes, kept, all)?);
+        let one = Ablation::run(&experiment, args.seed, &takes, finished, all)?;
+        if let Some(kept) = &kept {
+            note_taken(&one, kept);
+        }
+        ablations.push(one);
     }
     if let Some(page) = page {
         page.write(&report::ablation_html(&ablations, &command))?;
@@ -94,6 +103,23 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
         _ => ablations.iter().map(text).collect::<Vec<_>>().join("\n"),
     })?;
     Ok(Verdict::Pass)
+}
+
+/// Whether two paths lead to one file, or would.
+fn same(one: &Path, other: &Path) -> bool {
+    let whole = |path: &Path| path.canonicalize().or_else(|_| absolute(path)).ok();
+    one == other || whole(one).is_some_and(|one| whole(other) == Some(one))
+}
+
+/// Says which tables were not played.
+fn note_taken(ablation: &Ablation, kept: &Kept) {
+    let taken = kept.taken();
+    if taken > 0 {
+        let (name, of, file) = (ablation.whole.experiment, ablation.without.len() + 1, kept.file());
+        output::note(&format!(
+            "{name}: {taken} of {of} tables are from {file}; without it they are made again"
+        ));
+    }
 }
 
 fn experiments(names: &[String]) -> anyhow::Result<Vec<Experiment>> {

@@ -50,7 +50,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Verdict> {
     let command = format!("zonal lab report --seed {}{only} -o {file}", args.seed);
     output::note(&command);
     let page = output::Target::new(&args.output)?;
-    let kept = Kept::at(args.output.with_extension("tables.jsonl"));
+    let kept = Kept::at(args.output.with_extension("tables.jsonl"))?;
     let mut tables: Vec<(Table, &str)> = Vec::new();
     for experiment in chosen {
         let table = match kept.find(&experiment.command(&Options::seeded(args.seed))) {

@@ -9,6 +9,7 @@ mod fidelity;
 mod interrupts;
 mod lab;
 mod lab_jobs;
+mod lab_kept;
 mod lab_machines;
 mod lab_sweeps;
 mod node_exporter;

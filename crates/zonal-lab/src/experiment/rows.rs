@@ -9,7 +9,8 @@ use crate::LabError;
 use crate::stop;
 
 /// What `one` makes of every row, on as many threads as the machine has CPUs; the result does not
-/// depend on it. `one` says `looked` after each of its `looks` parts.
+/// depend on it. `one` says `looked` after each of its `looks` parts. After an error no other row
+/// is begun.
 pub(super) fn all<R: Sync, T: Send>(
     rows: &[R],
     looks: u64,
@@ -29,6 +30,10 @@ pub(super) fn all<R: Sync, T: Send>(
                 while let Some(at) = take().filter(|_| !stop.is_asked()) {
                     let mut looked = || drop(send.send(None));
                     let run = stop.run(|| one(&rows[at], &mut looked));
+                    if let (true, Ok(mut rows)) = (run.is_err(), next.lock()) {
+                        // Nobody will see the others.
+                        rows.start = rows.end;
+                    }
                     drop(send.send(Some((at, run))));
                 }
             });
@@ -49,4 +54,26 @@ pub(super) fn all<R: Sync, T: Send>(
         stop::check();
         Ok(runs.into_iter().flatten().collect())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn after_an_error_no_other_row_is_begun() {
+        let (rows, played) = ([0; 5000], AtomicUsize::new(0));
+        let failed = all(&rows, 0, &mut |_, _| {}, |_, _| -> Result<(), LabError> {
+            if played.fetch_add(1, Relaxed) == 0 {
+                return Err(LabError::Kept("no room".into()));
+            }
+            thread::sleep(Duration::from_millis(1));
+            Ok(())
+        });
+        assert!(matches!(failed, Err(LabError::Kept(_))));
+        assert!(played.into_inner() < rows.len());
+    }
 }
