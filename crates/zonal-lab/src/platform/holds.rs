@@ -21,8 +21,7 @@ impl Meter {
         let lines = if self.without.has(Mechanism::HoldLines) { 0 } else { lines };
         let took = lines * line + self.boost.stretch(now, cycles);
         let waits = lock.hold(core, now, took, self.hand_over(line), self.free_of());
-        self.shared.wait(cpu, now, now + waits);
-        self.boost.wait(waits);
+        self.waited((cpu, now), waits, false);
         self.waits.kernel += waits;
         self.apart.kernel += took;
         waits + took
@@ -64,12 +63,7 @@ impl Meter {
         self.spent.pages += took + outside;
         let (hand_over, free_of) = (self.hand_over(line), self.free_of());
         let waits = self.locks[zone.0 as usize].hold(core, now, took, hand_over, free_of);
-        self.shared.wait(cpu, now, now + waits);
-        self.boost.wait(waits);
-        if frees {
-            self.waits.frees += waits;
-            self.waits.frees_contended += u64::from(waits > 0);
-        }
+        self.waited((cpu, now), waits, frees);
         outside + waits + took
     }
 
@@ -92,13 +86,18 @@ impl Meter {
         self.spent.pages += took;
         let (hand_over, free_of) = (self.hand_over(line), self.free_of());
         let waits = self.owners[at].hold(core, now, took, hand_over, free_of);
+        self.waited((cpu, now), waits, frees);
+        waits + took
+    }
+
+    /// Counts the wait of a hold, which `frees` pages or not.
+    fn waited(&mut self, (cpu, now): (u32, u64), waits: u64, frees: bool) {
         self.shared.wait(cpu, now, now + waits);
         self.boost.wait(waits);
         if frees {
             self.waits.frees += waits;
             self.waits.frees_contended += u64::from(waits > 0);
         }
-        waits + took
     }
 
     /// Cycles that a block takes in a hold, and beside it. `line`: until a line has come from who
