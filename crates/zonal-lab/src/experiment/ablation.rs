@@ -3,6 +3,8 @@
 //!
 //! Both are played briefly: published rows alone, and less time than the experiment itself takes.
 
+use std::cmp::Ordering::Equal;
+
 use serde::Serialize;
 
 use super::rows;
@@ -179,11 +181,11 @@ impl Ablation {
     /// What a mechanism does for the table, in one sentence.
     pub fn sentence(&self, without: &Without) -> String {
         let cells = self.cells(Some(without));
+        let (before, now) = (near(&self.cells(None)), near(&cells));
         let most = cells.iter().max_by(|one, other| one.moved.total_cmp(&other.moved));
-        let Some(most) = most.filter(|most| most.moved >= STILL) else {
+        let Some(most) = most.filter(|most| most.moved >= STILL || before != now) else {
             return "No cell moves by a tenth of its target.".into();
         };
-        let (before, now) = (near(&self.cells(None)), near(&cells));
         let far = cells.iter().filter(|cell| cell.moved >= 1.0).count();
         let figure = crate::report::figure;
         format!(
@@ -204,16 +206,18 @@ impl Ablation {
             let cells = self.cells(Some(without));
             let far = cells.iter().filter(|cell| cell.moved >= 1.0).count();
             let most = cells.iter().fold(0.0, |most: f64, cell| most.max(cell.moved));
-            (far, most)
+            // A cell that leaves or reaches its target is something, however little it moves.
+            let still = most < STILL && near(&cells) == near(&self.cells(None));
+            (far, if still { None } else { Some(most) })
         };
-        let mut known: Vec<(&str, (usize, f64))> =
+        let mut known: Vec<(&str, (usize, Option<f64>))> =
             self.without.iter().map(|one| (one.mechanism, moves(one))).collect();
-        known.sort_by(|one, other| other.1.0.cmp(&one.1.0).then(other.1.1.total_cmp(&one.1.1)));
+        known.sort_by(|one, other| {
+            other.1.0.cmp(&one.1.0).then(other.1.1.partial_cmp(&one.1.1).unwrap_or(Equal))
+        });
         let of = self.cells(None).len();
-        let names = |wanted: &dyn Fn(&(usize, f64)) -> bool| -> Vec<&str> {
-            known.iter().filter(|(_, moved)| wanted(moved)).map(|(name, _)| *name).collect()
-        };
-        let still = names(&|moved| moved.1 < STILL);
+        let still = known.iter().filter(|(_, (_, most))| most.is_none());
+        let still: Vec<&str> = still.map(|(name, _)| *name).collect();
         let rest = match still.len() {
             0 => String::new(),
             _ => format!("; nothing to {}", still.join(", ")),
@@ -263,6 +267,26 @@ mod tests {
             ablation.conclusion(),
             "The table owes most to folds (2 of 9 cells); nothing to contents."
         );
+    }
+
+    #[test]
+    fn what_takes_a_cell_beyond_its_target_is_not_nothing_however_little_it_moves() {
+        let experiment = Experiment::named("vmstat-update-cost").unwrap();
+        let chosen = |name: &str| ["contents", "bandwidth"].contains(&name);
+        let mut ablation = Ablation::run(&experiment, 1, &chosen, &(), &mut |_, _| {}).unwrap();
+        let target = 1.0 + ablation.whole.target_percent / 100.0;
+        let says = |cell: &Cell| cell.label == Some(Label::Prediction) && cell.points.is_none();
+        let at = ablation.whole.cells.iter().position(says).unwrap();
+        let edge = ablation.whole.cells[at].published.unwrap() * target;
+        ablation.whole.cells[at].simulated = edge * 0.9999;
+        ablation.without[0].table.cells[at].simulated = edge * 1.0001;
+        ablation.without[1].table.cells[at].simulated = edge * 0.9998;
+        let [far, still] = &ablation.without[..] else { panic!("two are switched off") };
+        let sentence = ablation.sentence(far);
+        assert!(sentence.starts_with("0 of 9 cells move"), "{sentence}");
+        assert!(sentence.contains(" 8 instead of 9 are within it"), "{sentence}");
+        let nothing = format!("nothing to {}.", still.mechanism);
+        assert!(ablation.conclusion().ends_with(&nothing), "{}", ablation.conclusion());
     }
 
     /// Lines of finished tables, and how often one was found among them.
