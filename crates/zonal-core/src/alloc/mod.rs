@@ -373,9 +373,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// Closes every pcp and takes every lock of a zone and of an owner of pageblocks, handing each
-    /// to `keep`. Nothing moves until
-    /// all of them are dropped, the last one first, but for sequences of a CPU that the platform
-    /// cannot fence ([`Held::Gate`]). Masked from the beginning to the last drop.
+    /// to `keep`. A range that a pcp keeps parked goes to its lists as that is closed. Then nothing
+    /// moves until all of them are dropped, the last one first, but for sequences of a CPU that the
+    /// platform cannot fence ([`Held::Gate`]). Masked from the beginning to the last drop.
     pub fn hold_all<'s>(&'s self, keep: &mut impl FnMut(Held<'s, P>)) {
         keep(Held::Masked(Masked::new(&self.tables.platform)));
         for pcp in self.tables.pcps {

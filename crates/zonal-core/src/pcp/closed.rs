@@ -49,7 +49,7 @@ pub struct Look<'a>(ManuallyDrop<Closed<'a>>);
 
 impl<'a> Look<'a> {
     /// The caller has just taken the gate.
-    fn new(closed: Closed<'a>) -> Look<'a> {
+    pub(super) fn new(closed: Closed<'a>) -> Look<'a> {
         Look(ManuallyDrop::new(closed))
     }
 }
@@ -108,7 +108,7 @@ impl Pcp {
     /// Closes the pcp, or returns `None` if another thread has it closed, or the platform cannot
     /// fence.
     #[inline]
-    pub fn try_close<'a, P: Platform>(
+    pub(crate) fn try_close<'a, P: Platform>(
         &'a self,
         platform: &P,
         zone: &'a Zone,
@@ -139,22 +139,8 @@ impl Pcp {
             }
         }
         let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
-        Ok(Closed::new(self, zone, slots, word))
-    }
-
-    /// Takes the gate and nothing else, waiting while somebody else has it: for a look at a pcp
-    /// that cannot be fenced. Sequences go on.
-    pub fn look<'a, P: Platform>(
-        &'a self,
-        platform: &P,
-        zone: &'a Zone,
-        slots: &'a [AtomicU32],
-    ) -> Look<'a> {
-        while !ready::take(&self.gate) {
-            platform.relax();
-        }
-        let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
-        Look::new(Closed::new(self, zone, slots, word))
+        // Room is kept only where no sequence runs (PARK-2).
+        Ok(Closed::new((self, zone, slots), word, self.parked.take_room()))
     }
 
     /// Sets `slow` so that it stays. `false` if the platform cannot fence; the bit may then be set,
@@ -173,7 +159,9 @@ impl Pcp {
     }
 
     /// Closes the pcp, waiting while another thread has it closed. `None` only if the platform
-    /// cannot fence the CPU.
+    /// cannot fence the CPU. A range that is parked here is on no list and stays as it is, and no
+    /// fast operation enters until the allocator closes the pcp, which frees the range (PARK-1):
+    /// whoever needs all pages on lists, or fast operations soon, drains the CPU first.
     pub fn close<'a, P: Platform>(
         &'a self,
         platform: &P,
@@ -191,13 +179,17 @@ impl Pcp {
 }
 
 impl<'a> Closed<'a> {
-    /// The caller has just taken the gate and kept sequences out; `word` is the pcp's.
-    fn new(pcp: &'a Pcp, zone: &'a Zone, slots: &'a [AtomicU32], word: PcpWord) -> Closed<'a> {
+    /// The caller has just taken the gate and kept sequences out; `word` is the pcp's, `room` what
+    /// the active list counts beside pages on lists (PARK-2).
+    pub(super) fn new(
+        (pcp, zone, slots): (&'a Pcp, &'a Zone, &'a [AtomicU32]),
+        word: PcpWord,
+        room: u32,
+    ) -> Closed<'a> {
         let mut closed = Closed { pcp, zone, slots, word, count: PageCount::ZERO };
         // A list is active from the first block on.
         if let Some(active) = pcp.lists.get(word.active()) {
-            // Room is kept only where no sequence runs, so who looks finds none (PARK-2).
-            let others = PageCount::new(active.others.load(Relaxed) - pcp.parked.take_room());
+            let others = PageCount::new(active.others.load(Relaxed) - room);
             closed.count = others + closed.active_pages();
         }
         closed
@@ -526,6 +518,12 @@ impl<'a> Closed<'a> {
                     .wrapping_sub(list.refilled.load(Relaxed))
             })
             .fold(0, u64::wrapping_add)
+    }
+
+    /// Lets who reads the pcp without the gate see what was changed. Only where no sequence runs.
+    pub(crate) fn publish(&self) {
+        // Relaxed: reads by the way. Slow: nobody enters, and the opening says what it is then.
+        self.pcp.word.store(self.word.with_slow(true).0, Relaxed);
     }
 
     /// Seals it, or takes the seal off (PCP-7): no sequence runs here now.

@@ -9,6 +9,7 @@ pub(crate) mod gated;
 #[path = "../history/pcp/mod.rs"]
 pub(crate) mod history;
 pub mod lists;
+mod look;
 pub mod offsets;
 pub mod owner;
 #[cfg(test)]

@@ -16,11 +16,11 @@
 //! without this.
 //!
 //! # Invariants
-//! - **PARK-1** at most one range is parked, of at most 511 pages. While room is kept for it, the
-//!   gate is held, or it is ready, and [`Ready`](super::ready::Ready) is as it was when it was
-//!   parked: whoever enters otherwise puts it on its lists first. Who cannot takes the room and
-//!   leaves the gate ready for nothing, and then nobody enters until the pcp was closed: whoever
-//!   closes it frees the range next. A free that meets this closes it.
+//! - **PARK-1** at most one range is parked, of at most 511 pages. While room is kept for it,
+//!   [`Ready`](super::ready::Ready) is as it was when it was parked: whoever enters otherwise than
+//!   by a gate that is ready puts it on its lists first. Who cannot takes the room and leaves the
+//!   gate ready for nothing, and then nobody enters until the pcp was closed: whoever closes it
+//!   frees the range next. A free that meets this closes it.
 //! - **PARK-2** while a range is parked, `others` of the active list counts `room` pages, at least
 //!   the range's, beside those on lists. So the limits of PCP-4 and BUDGET-2 hold for it, too.
 //! - **PARK-3** the words of a parked range are claimed: no request, free or change of a range
@@ -41,6 +41,8 @@ pub(crate) struct Parked {
     /// Order of its block above 32 bits of the pages that a range to be parked has; 0 where no room
     /// is kept (PARK-2).
     room: AtomicU64,
+    /// `taken` at the last refresh.
+    seen: AtomicU64,
 }
 
 impl Parked {
@@ -55,6 +57,12 @@ impl Parked {
     #[inline(always)]
     pub(crate) fn pages(&self) -> u32 {
         self.range.load(Relaxed) as u32
+    }
+
+    /// Pages that room is kept for. Exact only for the holder of the gate.
+    #[inline]
+    pub(super) fn room(&self) -> u32 {
+        self.room.load(Relaxed) as u32
     }
 
     /// Takes the room back that is kept, for the holder of the gate.
@@ -115,12 +123,20 @@ impl Parked {
     }
 
     /// Hands the range out, for the holder of the gate, and counts it; `block`: its block's pages.
+    /// Counted first: who reads the counts meanwhile does not miss its pages, but may see them
+    /// twice.
     #[inline(always)]
     pub(super) fn hand_out(&self, block: u64) {
-        self.range.store(0, Relaxed);
         let (taken, pages) = self.taken();
         self.taken.store(taken + 1, Relaxed);
         self.taken_pages.store(pages + block, Relaxed);
+        self.range.store(0, Relaxed);
+    }
+
+    /// For a refresh: whether one was taken since the last.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let taken = self.taken.load(Relaxed);
+        self.seen.swap(taken, Relaxed) != taken
     }
 
     /// Ranges that were taken, and the pages of their blocks.

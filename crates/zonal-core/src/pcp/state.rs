@@ -181,7 +181,8 @@ pub struct Pcp {
     pub(crate) row_word: AtomicU64,
     _room: [u64; ROOM],
     /// The depot of the CPU's group, in the pcp of the group's first CPU; at a pair of lines. What
-    /// all CPUs of the group write is in its first two lines; the third has what never changes.
+    /// all CPUs of the group write is in its first two lines, but for the stacks of lists 13 and
+    /// 14: those are on the third, beside what never changes.
     pub(crate) depot: Depot,
     /// The range that was freed last, on a line that no other CPU asks for.
     pub(crate) parked: Parked,

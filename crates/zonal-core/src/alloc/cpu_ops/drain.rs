@@ -88,6 +88,14 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
             let closed = PcpOps::close(self.zone_ops(zone), pcp);
             changed |= closed.is_some_and(|mut closed| closed.decay());
         }
+        // A range that nobody takes does not stay parked.
+        let in_use = pcp.parked.is_in_use();
+        if pcp.parked.pages() != 0 {
+            if !in_use {
+                drop(PcpOps::close(self.zone_ops(zone), pcp));
+            }
+            changed = true;
+        }
         if !remote {
             pcp.expire.store(0, Relaxed);
             return changed;

@@ -83,5 +83,7 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
                 ops.free_direct(pcp, pfn, order);
             }
         }
+        // Who holds everything reads what is on the lists now.
+        self.closed.publish();
     }
 }

@@ -4,9 +4,9 @@ use core::ops::Range;
 use std::boxed::Box;
 use std::vec::Vec;
 
-use super::platform::{Script, Shape};
+use super::platform::{Script, Shape, on_cpu};
 use crate::alloc::range::RangeRequest;
-use crate::alloc::{Allocator, FreeError, Request};
+use crate::alloc::{Allocator, FreeError, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
@@ -285,4 +285,105 @@ fn a_parked_range_whose_pageblock_got_another_type_goes_when_the_next_one_comes(
     retype(Migratetype::Unmovable);
     others.into_iter().for_each(|range| pool.ranges().free(range).unwrap());
     all_is_back(&pool);
+}
+
+#[test]
+fn a_look_at_a_pcp_changes_nothing_of_what_is_parked() {
+    for policy in [Policy::ZONAL, Policy::KERNEL] {
+        let pool = boot(policy);
+        let range = park(&pool, 5);
+        let (pcp, zone) = (pool.pcp(ZoneId(0), CpuId(0)), &pool.zones()[0]);
+        let before = (pcp.count(), pcp.totals(), pcp.may_hold(), pcp.parked.order(5));
+        let look = pcp.look(pool.platform(), zone, pool.tables.slots);
+        assert_eq!(look.count().get(), pcp.count() - 5, "those on lists");
+        drop(look);
+        assert_eq!(parked(&pool), Some(range));
+        assert_eq!((pcp.count(), pcp.totals(), pcp.may_hold(), pcp.parked.order(5)), before);
+        let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+        assert_eq!(parked(&pool), None);
+        pool.free(page, Order::ZERO).unwrap();
+        all_is_back(&pool);
+    }
+}
+
+#[test]
+fn who_holds_all_reads_a_range_that_was_parked_on_its_lists() {
+    for policy in [Policy::ZONAL, Policy::KERNEL] {
+        let pool = boot(policy);
+        // Also where the rest is gone: each block on the list of its order.
+        for rest_is_gone in [false, true] {
+            let range = alloc(&pool, RangeRequest::new(7));
+            let page = rest_is_gone.then(|| pool.alloc(Request::new(Order::ZERO)).unwrap());
+            pool.ranges().free(range.clone()).unwrap();
+            assert_eq!(parked(&pool), Some(range));
+            let pcp = pool.pcp(ZoneId(0), CpuId(0));
+            let before = (pcp.count(), pcp.totals().pushed_pages);
+            let mut held = Vec::new();
+            pool.hold_all(&mut |hold| held.push(hold));
+            assert_eq!((pcp.count(), pcp.totals().pushed_pages), before);
+            while held.pop().is_some() {}
+            assert_eq!((pcp.count(), pcp.totals().pushed_pages), before);
+            page.into_iter().for_each(|page| pool.free(page, Order::ZERO).unwrap());
+        }
+        all_is_back(&pool);
+    }
+}
+
+#[test]
+fn a_range_that_nobody_took_between_two_refreshes_goes_to_its_lists() {
+    for policy in [Policy::ZONAL, Policy::KERNEL] {
+        let pool = boot(policy);
+        pool.set(Sysctl::HighFraction, 8).unwrap();
+        let range = park(&pool, 5);
+        let pcp = pool.pcp(ZoneId(0), CpuId(0));
+        assert_eq!(pcp.high(), pcp.high_min.load(Relaxed), "nothing decays");
+        let count = pcp.count();
+        for _ in 0..3 {
+            assert_eq!(alloc(&pool, RangeRequest::new(5)), range);
+            pool.ranges().free(range.clone()).unwrap();
+            assert!(pool.refresh(CpuId(0)), "there is something to come back for");
+            assert_eq!(parked(&pool), Some(range.clone()), "it is in use");
+        }
+        assert!(pool.refresh(CpuId(0)));
+        assert_eq!((parked(&pool), pcp.count()), (None, count));
+        all_is_back(&pool);
+    }
+}
+
+#[test]
+fn another_cpu_gets_the_pages_of_a_parked_range() {
+    const PAGES: u64 = 1 << 14;
+    for policy in [Policy::ZONAL, Policy::KERNEL] {
+        let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, PAGES, 2)));
+        let pool = shape.boot_on(policy, Script { gates: Some(true), ..Script::default() });
+        let park_on_0 = || {
+            on_cpu(0);
+            let range = park(&pool, 5);
+            on_cpu(1);
+            range
+        };
+        // At their place.
+        let block = park_on_0();
+        pool.ranges().alloc_at(block.clone(), Gfp::KERNEL).unwrap();
+        assert_eq!(parked(&pool), None);
+        pool.ranges().free(block).unwrap();
+        // By a drain.
+        park_on_0();
+        pool.drain(ZoneId(0), CpuId(0));
+        assert_eq!(parked(&pool), None);
+        pool.validate().unwrap();
+        // All memory, by requests that do not wait.
+        park_on_0();
+        let nowait = Request::new(Order::ZERO).gfp(Gfp::NOWAIT | Gfp::MEMALLOC);
+        let mut pages: Vec<_> = (0..PAGES).map(|_| pool.alloc(nowait).unwrap()).collect();
+        assert_eq!(parked(&pool), None);
+        assert!(pool.alloc(nowait).is_err());
+        pages.sort();
+        assert!(pages.windows(2).all(|two| two[0].0 + 1 == two[1].0), "each has one owner");
+        pages.into_iter().for_each(|page| pool.free(page, Order::ZERO).unwrap());
+        pool.validate().unwrap();
+        pool.drain_all();
+        assert_eq!(pool.free_pages(), PAGES);
+        on_cpu(0);
+    }
 }
