@@ -258,6 +258,13 @@ pub mod state {
         pub lo: AtomicU32,
         pub pops: AtomicU64,
     }
+    impl Pcp {
+        pub fn has(&self, frame: u64, frames: u32) -> bool {
+            let at = frame.wrapping_sub(u64::from(self.first_frame));
+            let behind = u64::from(self.frames).checked_sub(at);
+            behind.is_some_and(|behind| u64::from(frames) <= behind)
+        }
+    }
     impl std::fmt::Debug for Pcp {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str("Pcp")
