@@ -16,7 +16,8 @@
 //! which writes the words of its frames with only the pcp's gate held.
 //!
 //! Besides, each pcp has a shelf for magazines of its own pages that other CPUs give back as rows
-//! (`alloc/pcp_ops/row.rs`): a stack beside those of the group's depot, for its arrays.
+//! (`alloc/pcp_ops/row.rs`): a stack beside those of the group's depot, for its arrays. What is
+//! said of the depot's stacks below holds for the shelves in all pcps of its group (ROW-1).
 //!
 //! # Invariants
 //! - **DEPOT-1** magazines are put and taken with a pcp's gate or the zone lock held, which

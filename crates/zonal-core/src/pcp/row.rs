@@ -1,5 +1,10 @@
 //! Whether a CPU gives pages back that another one handed out (`alloc/pcp_ops/row.rs` does it), or
 //! keeps them.
+//!
+//! # Invariants
+//! - **ROW-1** a magazine on a row's shelf in some pcp is an array of the depot that this pcp uses,
+//!   so rows go to CPUs of the sender's group only. Whoever empties it gives the array back there.
+//! - **ROW-2** no page in a row is handed out: it leaves to a shelf, or to the buddy.
 
 use super::ready::CLOSED;
 use super::state::{Pcp, ROWS_IDLE};

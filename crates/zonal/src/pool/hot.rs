@@ -162,7 +162,7 @@ impl FastRef {
 
     /// Pushes a block that was not pushed: another list was active, another CPU had handed it out,
     /// or its list is active and the last free was of order 1 to 3, which the sequence for pages
-    /// does not handle. `false`: nothing was done.
+    /// does not handle. `false`: nothing was done; the list or the row is full, for one.
     #[inline]
     fn push_any(self, frame: usize, list: usize) -> bool {
         let Some(list) = self.list_or_row(frame, list) else { return false };

@@ -244,7 +244,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let Some(depot) = ops.depot(pcp).filter(|depot| !depot.pages().is_zero()) else { return 0 };
         let record = &pcp.lists[list];
         let own = self.rows_back(list).map(|shelf| (shelf, true));
-        let groups = core::iter::once(depot.shelf(list)).chain(self.rows_of_others(depot, list));
+        let groups = core::iter::once(depot.shelf(list)).chain(ops.rows_of_all(pcp, depot, list));
         let mut shelves = own.into_iter().chain(groups.map(|shelf| (shelf, false)));
         let taken = shelves.find_map(|(shelf, own)| {
             let taken = depot.take(&mut self.closed, ops.on.slots, shelf, record.order())?;

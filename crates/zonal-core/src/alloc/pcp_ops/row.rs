@@ -21,7 +21,7 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::types::CpuId;
 
-impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
+impl<'a, P: Platform> PcpOps<'_, 'a, P> {
     /// The list that a block of `list` is freed to that was handed out with this word. A full row
     /// leaves first.
     #[inline]
@@ -114,19 +114,5 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
     pub(super) fn rows_back(&self, list: usize) -> Option<&'a AtomicU64> {
         let (row, _) = self.ops.on.map.row().filter(|(_, own)| *own == list)?;
         Some(self.closed.pcp.depot.shelf(row))
-    }
-
-    /// The rows that came back to others of the group, where more than half of what the depot
-    /// may hold waits: so those that do not take theirs leave the rest of the group a depot.
-    pub(super) fn rows_of_others(
-        &self,
-        depot: &Depot,
-        list: usize,
-    ) -> impl Iterator<Item = &'a AtomicU64> + use<'s, 'a, P> {
-        let row = self.ops.on.map.row().filter(|(_, own)| *own == list);
-        let row = row.filter(|_| depot.pages().get() > depot.limit().get() / 2);
-        let shelves = row.map(|_| self.ops.shelves(self.closed.pcp.depot_cpu));
-        let of_row = move |(of, _): &(usize, _)| row.is_some_and(|(row, _)| row == *of);
-        shelves.into_iter().flatten().filter(of_row).map(|(_, shelf)| shelf)
     }
 }

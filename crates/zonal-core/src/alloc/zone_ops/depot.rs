@@ -83,7 +83,24 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         let pcp = self.pcp(cpu);
         let own =
             || self.on.map.row().is_some_and(|(row, of)| of == list && full(pcp.depot.shelf(row)));
-        self.depot(pcp).is_some_and(|depot| full(depot.shelf(list)) || own())
+        let has = |depot: &Depot| {
+            full(depot.shelf(list)) || own() || self.rows_of_all(pcp, depot, list).any(full)
+        };
+        self.depot(pcp).is_some_and(has)
+    }
+
+    /// The shelves of rows of a pcp's whole group, where more than half of what the depot may hold
+    /// waits: so those that do not take theirs leave the rest of the group a depot.
+    pub fn rows_of_all(
+        self,
+        pcp: &Pcp,
+        depot: &Depot,
+        list: usize,
+    ) -> impl Iterator<Item = &'a AtomicU64> + use<'s, 'a, P> {
+        let row = self.on.map.row().filter(|(_, own)| *own == list);
+        let row = row.filter(|_| depot.pages().get() > depot.limit().get() / 2);
+        let shelves = row.map(|_| self.shelves(pcp.depot_cpu)).into_iter().flatten();
+        shelves.filter(move |(of, _)| row.is_some_and(|(row, _)| row == *of)).map(|shelf| shelf.1)
     }
 
     /// Whether a depot holds pages, or they are on their way.
