@@ -278,6 +278,8 @@ fn a_refresh_says_to_sequences_whether_the_cpu_fills_its_row() {
     for (idle, before, after) in [(0, pcp.frames, 0), (u8::MAX, 0, pcp.frames)] {
         pcp.rows_idle.store(idle, Relaxed);
         pcp.near_frames.store(before, Relaxed);
+        // Nothing to decay, so the refresh does not close the pcp.
+        pcp.high_min.store(pcp.high(), Relaxed);
         pool.refresh(CpuId(1));
         assert_eq!(pcp.near_frames.load(Relaxed), after);
     }
@@ -333,7 +335,8 @@ fn rows_that_nobody_takes_leave_the_rest_of_the_group_a_depot() {
     (0..3).for_each(|_| _ = taken());
     assert_eq!(taken(), 0, "they are for CPU 0");
     send_rows(&pool, take(&pool, 0, Order::ZERO, 8 * ROW));
-    assert!((0..4).any(|_| taken() == 1));
+    (0..40).for_each(|_| _ = taken());
+    assert!(pool.zone_stats(ZONE).depot_pages <= 8 * ROW as u64, "half of it is for anybody");
     pool.validate().unwrap();
 }
 
