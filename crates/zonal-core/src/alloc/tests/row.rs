@@ -331,10 +331,11 @@ fn rows_that_nobody_takes_leave_the_rest_of_the_group_a_depot() {
     };
     // Whatever is for anybody goes first.
     pool.drain_all();
-    send_rows(&pool, take(&pool, 0, Order::ZERO, 4 * ROW + 1));
+    let mut pages = take(&pool, 0, Order::ZERO, 12 * ROW + 1);
+    send_rows(&pool, pages.split_off(8 * ROW));
     (0..3).for_each(|_| _ = taken());
     assert_eq!(taken(), 0, "they are for CPU 0");
-    send_rows(&pool, take(&pool, 0, Order::ZERO, 8 * ROW));
+    send_rows(&pool, pages);
     (0..40).for_each(|_| _ = taken());
     assert!(pool.zone_stats(ZONE).depot_pages <= 8 * ROW as u64, "half of it is for anybody");
     pool.validate().unwrap();
