@@ -8,7 +8,8 @@
 //!  Windows
 //! ```
 //! It installs nothing: what is missing is named with its package, and the row says SKIPPED.
-//! `--check` does only the last part, which takes two minutes of CPU time and is a step of continuous integration.
+//! `--check` does only the last part, which takes two minutes of CPU time and is a step of
+//! continuous integration.
 
 use std::path::Path;
 use std::process::Command;

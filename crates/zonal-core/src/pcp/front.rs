@@ -183,8 +183,8 @@ impl<'p> Entered<'p> {
     /// parked is on its lists ([`park`](Self::park)); otherwise, or without room, it goes to its
     /// lists itself. `lists` names those of the pageblock of a frame, and the pageblock's type.
     /// Refused where a page of it is not the zone's, or where the parked one has no room on its
-    /// lists: who frees by the core then closes the pcp (PARK-1). As [`push`](Self::push) otherwise;
-    /// `goes_on` says whether the range goes on behind it.
+    /// lists: who frees by the core then closes the pcp (PARK-1). As [`push`](Self::push)
+    /// otherwise; `goes_on` says whether the range goes on behind it.
     #[inline(always)]
     pub(crate) fn push_front<'a, L: ListOf>(
         mut self,
