@@ -248,8 +248,8 @@ fn a_table_that_is_no_trace_is_refused_with_the_column() {
         let error = read_events(&path("t.parquet"), &path("o.zonal"), 1, &mut on).unwrap_err();
         assert!(error.to_string().contains(expected), "{expected}: {error}");
     }
-    assert_eq!(COLUMNS.len(), 26);
-    assert_eq!((COLUMNS[0], COLUMNS[3], COLUMNS[25]), ("time_ns", "event", "text"));
+    assert_eq!(COLUMNS.len(), 29);
+    assert_eq!((COLUMNS[0], COLUMNS[3], COLUMNS[28]), ("time_ns", "event", "text"));
 }
 
 #[test]

@@ -116,6 +116,10 @@ fn second_pass(
             return Err(Error::Stopped);
         }
     }
+    if let Some(told) = machine.events.filter(|told| *told != events) {
+        let what = format!("meta.json tells of {told} events; {events} are there: it was cut");
+        return Err(Error::packet(path, 0, what));
+    }
     let finished = writer.finish().and_then(|output| output.into_inner().map_err(Into::into));
     finished.map_err(Error::io(output))?;
     if !pages {

@@ -240,6 +240,15 @@ fn packets_that_are_twice_in_a_file_are_refused() {
     assert!(told.contains("each once"), "{told}");
 }
 
+/// A fuzzer found it: 43 are told, and one event of the file is no longer one of pages.
+#[test]
+fn fewer_events_than_the_trace_tells_are_no_recording() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/perfetto");
+    let bytes = fs::read(corpus.join("a-count-that-lies")).unwrap();
+    let told = back(&bytes).map(drop).unwrap_err().to_string();
+    assert!(told.contains("tells of 43 events; 42 are there"), "{told}");
+}
+
 #[test]
 fn mutated_files_neither_panic_nor_hang() {
     let bytes = perfetto(&short());
