@@ -41,7 +41,6 @@ const STREAM: u32 = 32;
 const BULK_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;
 /// A depot is filled with blocks of up to 2 MiB.
 const DEPOT_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;
-const DEPOT_ROW: u16 = 64;
 /// Orders with per-CPU lists since 5.13.
 const ORDERS_LINUX: u16 = 0b10_0000_1111;
 /// Every order that fits, for pools without mobility grouping.
@@ -167,7 +166,7 @@ impl Policy {
                 magazines: DEPOT_MAGAZINES,
                 group: DepotGroup::Cache,
                 block: DEPOT_BLOCK,
-                row: DEPOT_ROW,
+                row: 0,
             },
             ..Policy::LINUX_6_19.pcp
         },

@@ -432,8 +432,8 @@ mod tests {
     use zonal_core::types::{CpuId, ZoneId};
 
     use super::*;
-    use crate::Mode;
     use crate::sys::affinity::Pinned;
+    use crate::{Mode, Policy};
 
     /// A free of order 1 to 3 leaves its mark in the hot word. Pages freed behind it stay on the
     /// fast path: the core would find the gate taken and give them to the buddy.
@@ -477,7 +477,9 @@ mod tests {
     /// Pages that the first CPU handed out and the second one frees are kept apart, and go back.
     #[test]
     fn pages_of_another_cpu_are_never_handed_out_by_the_one_that_frees_them() {
-        let pool = Pool::builder().size(1 << 30).build().unwrap();
+        let mut policy = Policy::ZONAL;
+        policy.pcp.depot.row = 64;
+        let pool = Pool::builder().size(1 << 30).policy(policy).build().unwrap();
         let cpus = crate::sys::affinity::allowed_cpus().unwrap();
         let (&[one, other, ..], Mode::Rseq) = (&cpus[..], pool.mode()) else {
             println!("SKIPPED: sequences cannot be used here, or there is one CPU");

@@ -16,7 +16,13 @@ use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId};
 const ZONE: ZoneId = ZoneId(0);
 /// Lists move 63 pages at a time, so a row is one magazine.
 const PAGES: u64 = 1 << 18;
-const ROW: usize = Policy::ZONAL.pcp.depot.row as usize;
+const ROW: usize = 64;
+/// `zonal` with rows.
+const ROWS: Policy = {
+    let mut policy = Policy::ZONAL;
+    policy.pcp.depot.row = ROW as u16;
+    policy
+};
 
 /// A pool with its row's list.
 fn boot(cpus: usize, policy: Policy) -> (Allocator<'static, Script>, usize) {
@@ -42,7 +48,7 @@ fn numbers(pages: &[Pfn]) -> BTreeSet<u64> {
 
 #[test]
 fn pages_of_another_cpu_go_back_to_it_whole() {
-    let (pool, row) = boot(2, Policy::ZONAL);
+    let (pool, row) = boot(2, ROWS);
     swing(&pool, 1);
     let mut pages = take(&pool, 0, Order::ZERO, ROW + 1);
     let last = pages.split_off(ROW);
@@ -90,15 +96,15 @@ fn after_a_shuffle_no_line_of_page_words_has_pages_in_use_by_two_cpus() {
         pool.validate().unwrap();
         lines[0].intersection(&lines[1]).count()
     };
-    let mut without = Policy::ZONAL;
+    let mut without = ROWS;
     without.pcp.depot.row = 0;
-    assert_eq!(shared(Policy::ZONAL), 0);
+    assert_eq!(shared(ROWS), 0);
     assert!(shared(without) > 0, "the shuffle is none");
 }
 
 #[test]
 fn a_page_in_a_row_or_on_its_way_back_cannot_be_freed_again() {
-    let (pool, row) = boot(2, Policy::ZONAL);
+    let (pool, row) = boot(2, ROWS);
     swing(&pool, 1);
     let pages = take(&pool, 0, Order::ZERO, ROW + 1);
     let refused = |pfn: Pfn| {
@@ -120,7 +126,7 @@ fn a_page_in_a_row_or_on_its_way_back_cannot_be_freed_again() {
 
 #[test]
 fn no_request_is_refused_while_a_row_or_a_shelf_has_pages() {
-    let (pool, row) = boot(2, Policy::ZONAL);
+    let (pool, row) = boot(2, ROWS);
     swing(&pool, 1);
     let pages = take(&pool, 0, Order::ZERO, 2 * ROW + ROW / 2);
     give(&pool, 1, Order::ZERO, pages);
@@ -138,7 +144,7 @@ fn no_request_is_refused_while_a_row_or_a_shelf_has_pages() {
 
 #[test]
 fn all_of_a_row_and_of_a_shelf_goes_back_to_the_buddy_by_a_drain() {
-    let (pool, row) = boot(2, Policy::ZONAL);
+    let (pool, row) = boot(2, ROWS);
     let free = pool.zone_stats(ZONE).free_pages;
     swing(&pool, 1);
     let pages = take(&pool, 0, Order::ZERO, 2 * ROW + ROW / 2);
@@ -152,7 +158,7 @@ fn all_of_a_row_and_of_a_shelf_goes_back_to_the_buddy_by_a_drain() {
 
 #[test]
 fn a_cpu_that_only_frees_keeps_what_it_frees() {
-    let (pool, row) = boot(2, Policy::ZONAL);
+    let (pool, row) = boot(2, ROWS);
     let pages = take(&pool, 0, Order::ZERO, 3 * ROW);
     give(&pool, 1, Order::ZERO, pages);
     assert_eq!((in_row(&pool, row, 1), pool.pcp(ZONE, CpuId(1)).count()), (0, 3 * ROW as u32));
@@ -161,7 +167,7 @@ fn a_cpu_that_only_frees_keeps_what_it_frees() {
 
 #[test]
 fn a_cpu_that_begins_to_free_only_stops_to_give_back_and_begins_again_as_it_takes() {
-    let (pool, row) = boot(2, Policy::ZONAL);
+    let (pool, row) = boot(2, ROWS);
     swing(&pool, 1);
     let pages = take(&pool, 0, Order::ZERO, 40 * ROW);
     give(&pool, 1, Order::ZERO, pages);
@@ -177,7 +183,7 @@ fn a_cpu_that_begins_to_free_only_stops_to_give_back_and_begins_again_as_it_take
 
 #[test]
 fn a_row_takes_pages_of_one_cpu_and_of_the_next_once_it_has_left() {
-    let (pool, row) = boot(3, Policy::ZONAL);
+    let (pool, row) = boot(3, ROWS);
     swing(&pool, 2);
     let [first, second] = [0, 1].map(|cpu| take(&pool, cpu, Order::ZERO, ROW + 8));
     let (mut first, mut second) = (first.into_iter(), second.into_iter());
@@ -204,7 +210,7 @@ fn a_row_takes_pages_of_one_cpu_and_of_the_next_once_it_has_left() {
 
 #[test]
 fn pages_of_a_cpu_that_has_gone_are_anybodys() {
-    let (pool, row) = boot(2, Policy::ZONAL);
+    let (pool, row) = boot(2, ROWS);
     swing(&pool, 1);
     let pages = take(&pool, 0, Order::ZERO, ROW + 8);
     let mut pages = pages.into_iter();
@@ -223,7 +229,7 @@ fn a_full_row_leaves_with_a_page_of_a_cpu_that_takes_no_rows() {
     for gone in [false, true] {
         let mut shape = Shape::uniform(1, PAGES, 4);
         shape.caches = std::vec![0, 0, 1, 1];
-        let pool = shape.boot(Policy::ZONAL);
+        let pool = shape.boot(ROWS);
         let (row, _) = pool.tables.map.row().unwrap();
         swing(&pool, 0);
         let mut pages = take(&pool, 1, Order::ZERO, ROW + 1);
@@ -248,7 +254,7 @@ fn a_full_row_leaves_with_a_page_of_a_cpu_that_takes_no_rows() {
 
 #[test]
 fn a_refresh_gives_a_part_of_a_row_back_and_the_next_one_is_for_any_cpu() {
-    let (pool, row) = boot(3, Policy::ZONAL);
+    let (pool, row) = boot(3, ROWS);
     let free = pool.zone_stats(ZONE).free_pages;
     swing(&pool, 2);
     let [first, second] = [0, 1].map(|cpu| take(&pool, cpu, Order::ZERO, 8));
@@ -271,7 +277,7 @@ fn a_refresh_gives_a_part_of_a_row_back_and_the_next_one_is_for_any_cpu() {
 
 #[test]
 fn a_refresh_says_to_sequences_whether_the_cpu_fills_its_row() {
-    let (pool, _) = boot(2, Policy::ZONAL);
+    let (pool, _) = boot(2, ROWS);
     swing(&pool, 1);
     let pcp = pool.pcp(ZONE, CpuId(1));
     // As when sequences alone have run since the CPU only freed, or handed out.
@@ -288,7 +294,7 @@ fn a_refresh_says_to_sequences_whether_the_cpu_fills_its_row() {
 
 #[test]
 fn pages_go_back_to_cpus_of_the_zones_node_only() {
-    let pool = Shape::uniform(2, PAGES, 2).boot(Policy::ZONAL);
+    let pool = Shape::uniform(2, PAGES, 2).boot(ROWS);
     let (row, _) = pool.tables.map.row().unwrap();
     let near: Vec<u32> = (0..4).filter(|cpu| pool.node_of(CpuId(*cpu)) == NodeId(0)).collect();
     let far = (0..4).find(|cpu| pool.node_of(CpuId(*cpu)) == NodeId(1)).unwrap();
@@ -319,7 +325,7 @@ fn send_rows(pool: &Allocator<'_, Script>, pages: Vec<Pfn>) {
 
 #[test]
 fn rows_that_nobody_takes_leave_the_rest_of_the_group_a_depot() {
-    let mut policy = Policy::ZONAL;
+    let mut policy = ROWS;
     policy.pcp.depot.magazines = 8;
     let (pool, _) = boot(2, policy);
     let taken = || {
@@ -343,7 +349,7 @@ fn rows_that_nobody_takes_leave_the_rest_of_the_group_a_depot() {
 
 #[test]
 fn a_refresh_takes_what_is_for_anybody_first_and_rows_last() {
-    let (pool, _) = boot(2, Policy::ZONAL);
+    let (pool, _) = boot(2, ROWS);
     let depot = || pool.zone_stats(ZONE).depot_pages;
     let pages = take(&pool, 0, Order::ZERO, 2 * ROW + 1);
     let others = take(&pool, 1, Order::ZERO, 140 * ROW);
@@ -366,7 +372,7 @@ fn a_refresh_takes_what_is_for_anybody_first_and_rows_last() {
 fn pages_of_another_cache_are_not_kept_for_it_and_a_pool_without_depots_has_no_row() {
     let mut shape = Shape::uniform(1, PAGES, 4);
     shape.caches = std::vec![0, 0, 1, 1];
-    let pool = shape.boot(Policy::ZONAL);
+    let pool = shape.boot(ROWS);
     let (row, _) = pool.tables.map.row().unwrap();
     swing(&pool, 0);
     let pages = take(&pool, 2, Order::ZERO, 8);
@@ -374,13 +380,13 @@ fn pages_of_another_cache_are_not_kept_for_it_and_a_pool_without_depots_has_no_r
     assert_eq!(in_row(&pool, row, 0), 0);
     assert_eq!(pool.pcp(ZONE, CpuId(0)).row_word.load(Relaxed), NOBODY, "sequences need not ask");
     pool.validate().unwrap();
-    let small = Shape::uniform(1, 32, 2).boot(Policy::ZONAL);
+    let small = Shape::uniform(1, 32, 2).boot(ROWS);
     assert!(!small.pcp(ZONE, CpuId(0)).has_row && !small.pcp(ZONE, CpuId(1)).has_row);
 }
 
 #[test]
 fn every_line_of_a_pool_without_rows_may_be_shared() {
-    let mut policy = Policy::ZONAL;
+    let mut policy = ROWS;
     policy.pcp.depot.row = 0;
     let pool = Shape::uniform(1, PAGES, 2).boot(policy);
     assert!(pool.tables.map.row().is_none());
