@@ -85,7 +85,7 @@ fn read(
         let options = WriterOptions { level, ..WriterOptions::default() };
         let writer = TraceWriter::new(BufWriter::new(file), &machine, &files, options);
         let mut writer = writer.map_err(&fail)?;
-        let (mut rows, mut latest) = (0, 0);
+        let (mut rows, mut counted, mut latest) = (0, 0, 0);
         for group in 0..reader.num_row_groups() {
             let group = reader.get_row_group(group).map_err(Error::parquet(path))?;
             let mut batch = Batch::open(path, &*group, &columns)?;
@@ -106,12 +106,16 @@ fn read(
                         return Err(wrong(what));
                     }
                     latest = event.time_ns;
+                    counted += u64::from(event.kind.is_counted());
                     writer.push(&event).map_err(&fail)?;
                 }
                 if progress(rows).is_break() {
                     return Err(Error::Stopped);
                 }
             }
+        }
+        if let Some(what) = machine.miscounted(counted) {
+            return Err(Error::Parquet { path: path.to_owned(), what });
         }
         writer.finish().map_err(&fail)?;
         Ok(rows)

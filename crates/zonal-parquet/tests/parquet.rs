@@ -5,6 +5,8 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use zonal_parquet::{COLUMNS, Cell, Error, read_events, read_table, write_events, write_table};
@@ -360,4 +362,35 @@ fn times_that_are_no_nanoseconds_are_refused_with_their_type() {
             }
         }
     }
+}
+
+/// As of a program that keeps the footer and drops rows.
+#[test]
+fn fewer_events_than_the_footer_tells_of_are_no_recording_and_losses_are_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut files = MachineFiles::default();
+    files.set("meta.json", br#"{"cpus": 1, "events": 1}"#.to_vec());
+    let machine = MachineDescription::default();
+    let file = File::create(path("a.zonal")).unwrap();
+    let mut writer = TraceWriter::new(file, &machine, &files, WriterOptions::default()).unwrap();
+    for kind in [EventKind::Free { pfn: 5, order: 0 }, EventKind::Lost { events: 1 }] {
+        writer.push(&Event { time_ns: 1, cpu: 0, pid: 7, kind }).unwrap();
+    }
+    writer.finish().unwrap();
+    let whole = Recording::open(path("a.zonal")).unwrap();
+    write_events(&whole, &path("a.parquet"), 1, &mut on).unwrap();
+    assert_eq!(read_events(&path("a.parquet"), &path("b.zonal"), 1, &mut on).unwrap().rows, 2);
+    assert_eq!(Recording::open(path("b.zonal")).unwrap().events().map(Result::unwrap).count(), 2);
+    let reader = SerializedFileReader::new(File::open(path("a.parquet")).unwrap()).unwrap();
+    let footer = reader.metadata().file_metadata();
+    let properties = WriterProperties::builder()
+        .set_key_value_metadata(footer.key_value_metadata().cloned())
+        .build();
+    let cut = File::create(path("cut.parquet")).unwrap();
+    let schema = footer.schema_descr().root_schema_ptr();
+    SerializedFileWriter::new(cut, schema, properties.into()).unwrap().close().unwrap();
+    let error = read_events(&path("cut.parquet"), &path("c.zonal"), 1, &mut on).unwrap_err();
+    assert!(error.to_string().contains("tells of 1 events; 0 are there"), "{error}");
+    assert!(!path("c.zonal").exists());
 }

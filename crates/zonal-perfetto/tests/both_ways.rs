@@ -6,7 +6,8 @@ use std::path::Path;
 
 use zonal_perfetto::{Error, is_perfetto, read_trace, write_trace};
 use zonal_trace::make::{Selection, Target, convert, cut};
-use zonal_trace::{CachedPage, Event, EventKind, Notice, Part, Recording, samples};
+use zonal_trace::{CachedPage, Event, EventKind, MachineDescription, MachineFiles, Notice, Part};
+use zonal_trace::{Recording, TraceWriter, WriterOptions, samples};
 
 fn go_on(_: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
@@ -113,11 +114,11 @@ fn each_kind_of_event_comes_back() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kinds.zonal");
     let (machine, files) = (seed.description(), seed.machine_files().unwrap());
-    let mut writer = zonal_trace::TraceWriter::new(
+    let mut writer = TraceWriter::new(
         fs::File::create(&file).unwrap(),
         machine,
         &files,
-        zonal_trace::WriterOptions::default(),
+        WriterOptions::default(),
     )
     .unwrap();
     let event = |(at, kind): (usize, &EventKind)| Event {
@@ -247,6 +248,24 @@ fn fewer_events_than_the_trace_tells_are_no_recording() {
     let bytes = fs::read(corpus.join("a-count-that-lies")).unwrap();
     let told = back(&bytes).map(drop).unwrap_err().to_string();
     assert!(told.contains("tells of 43 events; 42 are there"), "{told}");
+}
+
+#[test]
+fn losses_are_not_among_the_events_that_a_trace_tells_of() {
+    let mut files = MachineFiles::default();
+    files.set("meta.json", br#"{"cpus": 1, "events": 1}"#.to_vec());
+    let machine = MachineDescription::default();
+    let mut writer =
+        TraceWriter::new(Vec::new(), &machine, &files, WriterOptions::default()).unwrap();
+    for (time_ns, kind) in
+        [(1, EventKind::Free { pfn: 5, order: 0 }), (2, EventKind::Lost { events: 1 })]
+    {
+        writer.push(&Event { time_ns, cpu: 0, pid: 7, kind }).unwrap();
+    }
+    let parts = vec![Part::new("trace.zonal", writer.finish().unwrap())];
+    let recording = Recording::from_parts("lossy", parts).unwrap();
+    let before: Vec<Event> = recording.events().map(Result::unwrap).collect();
+    assert_eq!(back(&perfetto(&recording)).unwrap().0, before);
 }
 
 #[test]

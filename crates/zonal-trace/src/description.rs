@@ -165,6 +165,13 @@ pub struct Flags {
 }
 
 impl MachineDescription {
+    /// What is wrong where the recorder counted another number of events than `found`, of those
+    /// that [are counted](crate::EventKind::is_counted): no recording can be read that says so.
+    pub fn miscounted(&self, found: u64) -> Option<String> {
+        let told = self.events.filter(|told| *told != found)?;
+        Some(format!("meta.json tells of {told} events; {found} are there: it was cut"))
+    }
+
     /// Reads everything that `source` tells about a machine. `name` is used where `meta.json` has
     /// no name.
     ///

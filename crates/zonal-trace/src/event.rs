@@ -112,6 +112,11 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// Whether recorders count it: lost events are a remark about the stream.
+    pub const fn is_counted(&self) -> bool {
+        !matches!(self, EventKind::Lost { .. })
+    }
+
     /// What [`EventKind::name`] returns, for every kind.
     pub const NAMES: [&'static str; KINDS + ROWS.len()] = {
         let mut names = ["other"; KINDS + ROWS.len()];

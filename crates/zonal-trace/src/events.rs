@@ -148,8 +148,7 @@ impl Reading {
             let (file, position) = self.place();
             return Err(TraceError::new(file, position, fault));
         }
-        // Lost events are a remark about the stream, and no recorder counts it.
-        self.events += u64::from(!matches!(event.kind, EventKind::Lost { .. }));
+        self.events += u64::from(event.kind.is_counted());
         Ok(Some(event))
     }
 
