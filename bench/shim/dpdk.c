@@ -63,10 +63,17 @@ void zb_dpdk_put(void *page)
 	rte_mempool_put(pool, page);
 }
 
-/* Pages in the ring, which all lcores share. */
+/*
+ * Pages in the ring, which all lcores share: all but those in the lcores' caches. The ring's own count
+ * is not exported by every release.
+ */
 unsigned zb_dpdk_in_ring(void)
 {
-	return rte_mempool_ops_get_count(pool);
+	unsigned in_ring = rte_mempool_avail_count(pool);
+
+	for (unsigned lcore = 0; pool->cache_size > 0 && lcore < RTE_MAX_LCORE; lcore++)
+		in_ring -= pool->local_cache[lcore].len;
+	return in_ring;
 }
 
 int zb_dpdk_get_bulk(void **pages, unsigned count)
