@@ -64,8 +64,8 @@ void zb_dpdk_put(void *page)
 }
 
 /*
- * Pages in the ring, which all lcores share: all but those in the lcores' caches. The ring's own count
- * is not exported by every release.
+ * Pages in the ring, which all lcores share: all but those in the lcores' caches. Not every
+ * release exports the ring's own count.
  */
 unsigned zb_dpdk_in_ring(void)
 {
