@@ -1,9 +1,11 @@
 //! `cargo xtask predict`: the predictions of `results/predictions`, made by the lab.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+
+use crate::tools;
 
 /// Every identifier, in order.
 const IDS: [&str; 20] = [
@@ -17,14 +19,14 @@ pub fn run(root: &Path, ids: &[&str]) -> Result<bool> {
     if let Some(id) = ids.iter().find(|id| !IDS.contains(id)) {
         anyhow::bail!("no prediction is called {id}; expected one of {}", IDS.join(", "));
     }
-    let described = output(root, "git", &["describe", "--always", "--dirty", "--abbrev=12"])?;
+    let described = tools::said(root, "git", &["describe", "--always", "--dirty", "--abbrev=12"])?;
     let folder = root.join("results").join("predictions");
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
     for id in ids {
         let example = ["run", "--release", "-q", "-p", "zonal-lab", "--example", "predict", "--"];
-        let words = [&example[..], &[id, "--commit", described.trim()]].concat();
-        let rows = output(root, env!("CARGO"), &words)?;
+        let words = [&example[..], &[id, "--commit", &described]].concat();
+        let rows = made(root, &words)?;
         let file = folder.join(format!("{id}.csv"));
         std::fs::write(&file, rows).with_context(|| format!("cannot write {}", file.display()))?;
         println!("{}", file.display());
@@ -32,10 +34,10 @@ pub fn run(root: &Path, ids: &[&str]) -> Result<bool> {
     Ok(true)
 }
 
-fn output(root: &Path, program: &str, words: &[&str]) -> Result<String> {
-    let mut command = Command::new(program);
-    command.args(words).current_dir(root).stderr(std::process::Stdio::inherit());
-    let output = command.output().with_context(|| format!("cannot start {program}"))?;
-    ensure!(output.status.success(), "{program} {} failed", words.join(" "));
-    String::from_utf8(output.stdout).with_context(|| format!("{program} printed no text"))
+/// What cargo runs and prints; its progress is seen.
+fn made(root: &Path, words: &[&str]) -> Result<Vec<u8>> {
+    let output = tools::cargo(root).args(words).stderr(Stdio::inherit()).output();
+    let output = output.context("cannot start cargo")?;
+    ensure!(output.status.success(), "cargo {} failed", words.join(" "));
+    Ok(output.stdout)
 }

@@ -10,8 +10,9 @@
 //! Everything else that a command has to say goes to stderr.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
+
+use crate::tools;
 
 /// A table that is printed row by row.
 pub struct Record {
@@ -21,9 +22,12 @@ pub struct Record {
 impl Record {
     /// Prints the head. `more`: what else a run depends on.
     pub fn begin(root: &Path, more: &str) -> Record {
-        let date = said(root, "date", &["-u", "+%F"]);
-        let commit = said(root, "git", &["describe", "--always", "--dirty"]);
-        let kernel = said(root, "uname", &["-sr"]);
+        let said = |program, args: &[&str]| {
+            tools::said(root, program, args).unwrap_or_else(|_| "unknown".into())
+        };
+        let date = said("date", &["-u", "+%F"]);
+        let commit = said("git", &["describe", "--always", "--dirty"]);
+        let kernel = said("uname", &["-sr"]);
         println!("{date}, commit {commit}, {}, {kernel}, {more}\n", processors());
         println!("| part | passed | seconds | what was run |\n|--|--|--:|--|");
         Record { passed: true }
@@ -40,13 +44,6 @@ impl Record {
     pub fn end(self) -> bool {
         self.passed
     }
-}
-
-/// What a program prints, or "unknown".
-fn said(root: &Path, program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).current_dir(root).output();
-    let text = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
-    text.map_or_else(|| "unknown".into(), |text| String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 /// How many processors there are, and which.

@@ -32,7 +32,7 @@ pub fn run(root: &Path, revision: Option<&str>) -> Result<bool> {
         (None, None) => "HEAD~1".to_owned(),
     };
     let commit = format!("{revision}^{{commit}}");
-    let known = git(root, &["rev-parse", "--quiet", "--verify", &commit]).is_some();
+    let known = tools::said(root, "git", &["rev-parse", "--verify", &commit]).is_ok();
     ensure!(known, "{revision}: no such revision; expected a tag or commit of this repository");
     let mut record = Record::begin(root, &format!("against {revision}"));
     let tool = match tools::installed(root, &CHECKER) {
@@ -66,15 +66,10 @@ pub fn run(root: &Path, revision: Option<&str>) -> Result<bool> {
 
 /// Whether a crate was there.
 fn existed(root: &Path, library: &str, revision: &str) -> bool {
-    git(root, &["cat-file", "-e", &format!("{revision}:crates/{library}/Cargo.toml")]).is_some()
+    let manifest = format!("{revision}:crates/{library}/Cargo.toml");
+    tools::said(root, "git", &["cat-file", "-e", &manifest]).is_ok()
 }
 
 fn last_tag(root: &Path) -> Option<String> {
-    git(root, &["describe", "--tags", "--abbrev=0"])
-}
-
-/// What git prints; `None` if it fails.
-fn git(root: &Path, args: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(args).current_dir(root).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    tools::said(root, "git", &["describe", "--tags", "--abbrev=0"]).ok()
 }

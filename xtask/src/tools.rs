@@ -14,6 +14,17 @@ pub fn cargo(root: &Path) -> Command {
     command
 }
 
+/// What a program prints in the repository, without white space around it. What it says of itself
+/// meanwhile is in the error.
+pub fn said(root: &Path, program: &str, args: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(args).current_dir(root).output();
+    let output = output.with_context(|| format!("cannot start {program}"))?;
+    let why = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} {} failed: {}", args.join(" "), why.trim());
+    let text = String::from_utf8(output.stdout);
+    Ok(text.with_context(|| format!("{program} printed no text"))?.trim().to_owned())
+}
+
 /// A program that is installed, or lies in `target/tools/bin`.
 pub fn find(root: &Path, program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

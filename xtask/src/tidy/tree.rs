@@ -1,11 +1,11 @@
 //! The files that are checked: what git tracks, and what it would add.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use super::scan::{Rust, words};
+use crate::tools;
 
 /// Everything under version control, in the order of the paths.
 pub struct Tree {
@@ -141,17 +141,8 @@ impl File {
 }
 
 fn git_files(root: &Path) -> Result<Vec<String>> {
-    let output = Command::new("git")
-        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root)
-        .output()
-        .context("git cannot be started")?;
-    ensure!(
-        output.status.success(),
-        "git ls-files failed: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    let list = String::from_utf8(output.stdout).context("git lists a name that is not UTF-8")?;
+    let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let list = tools::said(root, "git", &args)?;
     Ok(list.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
 }
 
