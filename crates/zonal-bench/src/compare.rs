@@ -4,11 +4,17 @@
 //! has a median of its own. A row has changed if all of these lie beyond all of the earlier run's,
 //! and their middles are at least [`LEAST`] apart: five medians of either run lie so by chance once
 //! in 126 times, and runs of one program differ by a few percent of themselves (clock speed, which
-//! pages a pool got). Rows of fewer than [`VISITS_JUDGED`] visits (of older programs, or of benches
-//! that are visited once) have changed if the middle of their rounds, from the 10th to the 90th
-//! percentile, lies beyond that of the earlier run. Rows of fewer than [`ROUNDS_JUDGED`] rounds are
-//! not judged: so few lie apart by chance.
+//! pages a pool got). Rows without visits (of older programs, or of benches that are visited once)
+//! have changed if the middle of their rounds, from the 10th to the 90th percentile, lies beyond
+//! that of the earlier run. Rows of fewer than [`ROUNDS_JUDGED`] rounds, or of some visits but
+//! fewer than [`VISITS_JUDGED`], are not judged: so few lie apart by chance.
+//!
+//! The machine itself may be slower than it was, in some cells more than in others. The limit
+//! ([`LIMIT`]) is the same loop in every run and depends on nothing but the machine, so a row has
+//! to be as far apart once more when it is divided by what the limit of its cell took now and
+//! before.
 
+use crate::LIMIT;
 use crate::cell::Cell;
 use crate::comparison::{Change, Comparison};
 use crate::earlier::{CompareError, Earlier};
@@ -30,11 +36,23 @@ impl Report {
             only_before: only(&earlier.rows, &self.rows),
             only_now: only(&self.rows, &earlier.rows),
         };
+        let mut machine = Vec::new();
         for now in &self.rows {
-            if let Some(before) = earlier.rows.iter().find(|row| row.same_place(now)) {
-                judge(&mut comparison, before, now);
+            let Some(before) = earlier.rows.iter().find(|row| row.same_place(now)) else {
+                continue;
+            };
+            if now.subject == LIMIT {
+                machine.extend(limit(before, now));
+                continue;
             }
+            let of_limit = |rows: &[Row]| {
+                rows.iter().find(|row| row.subject == LIMIT && row.same_cell(now)).cloned()
+            };
+            let slower = of_limit(&earlier.rows).zip(of_limit(&self.rows));
+            let slower = slower.and_then(|(before, now)| limit(&before, &now)).unwrap_or(1.0);
+            judge(&mut comparison, (before, now), slower);
         }
+        comparison.notices.extend(notice(machine));
         if comparison.only_now.len() == self.rows.len() {
             return Err(CompareError::NothingShared);
         }
@@ -50,18 +68,52 @@ const VISITS_JUDGED: usize = 4;
 /// Runs of one program differ by less, as a part of the longer time.
 const LEAST: f64 = 0.05;
 
-fn judge(comparison: &mut Comparison, before: &Row, now: &Row) {
-    let few = |row: &Row| row.busy || row.rounds < ROUNDS_JUDGED;
+/// How many times what it took before the limit of a cell takes now, if that can be said.
+fn limit(before: &Row, now: &Row) -> Option<f64> {
+    let (before, now) = spreads(before, now)?;
+    Some(now.middle / before.middle)
+}
+
+/// What a reader must know of the machine, where it is not as fast as it was.
+fn notice(mut machine: Vec<f64>) -> Option<String> {
+    machine.sort_by(f64::total_cmp);
+    let (&low, &high) = (machine.first()?, machine.last()?);
+    let middle = machine[machine.len() / 2];
+    (low < 1.0 - LEAST || high > 1.0 + LEAST).then(|| {
+        format!(
+            "the machine is not as fast as it was: {LIMIT} takes {low:.2} to {high:.2} times \
+             what it took, {middle:.2} in the middle of {} cells; rows are judged by what is more",
+            machine.len()
+        )
+    })
+}
+
+/// Where the times of two rows lie; `None` if they are not judged.
+fn spreads(before: &Row, now: &Row) -> Option<(Spread, Spread)> {
+    let few = |row: &Row| {
+        let visits = row.visits_ns.len();
+        row.busy || row.rounds < ROUNDS_JUDGED || (1..VISITS_JUDGED).contains(&visits)
+    };
     if few(before) || few(now) {
+        return None;
+    }
+    let visits = Spread::of_visits(&before.visits_ns).zip(Spread::of_visits(&now.visits_ns));
+    Some(visits.unwrap_or_else(|| (Spread::of_rounds(before), Spread::of_rounds(now))))
+}
+
+/// `slower`: how many times what it took before the limit takes now.
+fn judge(comparison: &mut Comparison, (before, now): (&Row, &Row), slower: f64) {
+    let Some((before_at, now_at)) = spreads(before, now) else {
         comparison.busy.push(now.place());
         return;
-    }
-    let visits = [before, now].map(|row| Spread::of_visits(&row.visits_ns));
-    let (least, [before_at, now_at]) = match visits {
-        [Some(before), Some(now)] => (LEAST, [before, now]),
-        _ => (0.0, [before, now].map(Spread::of_rounds)),
     };
-    if !now_at.is_beyond(&before_at, least) {
+    let by_limit = Spread {
+        low: now_at.low / slower,
+        middle: now_at.middle / slower,
+        high: now_at.high / slower,
+    };
+    let changed = now_at.is_beyond(&before_at) && by_limit.is_beyond(&before_at);
+    if !changed || (by_limit.middle < before_at.middle) != (now_at.middle < before_at.middle) {
         comparison.unchanged += 1;
         return;
     }
@@ -96,10 +148,10 @@ impl Spread {
         (visits.len() >= VISITS_JUDGED).then_some(Spread { low, middle, high })
     }
 
-    fn is_beyond(&self, other: &Spread, least: f64) -> bool {
+    fn is_beyond(&self, other: &Spread) -> bool {
         let apart = self.low > other.high || self.high < other.low;
         let longer = self.middle.max(other.middle);
-        apart && (self.middle - other.middle).abs() >= longer * least
+        apart && (self.middle - other.middle).abs() >= longer * LEAST
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Comparison {
     pub changed: Vec<Change>,
     /// How many rows did not.
     pub unchanged: usize,
-    /// Rows that are not judged: one of the runs had too few undisturbed rounds.
+    /// Rows that are not judged: one of the runs had too few undisturbed rounds, or visits.
     pub busy: Vec<String>,
     /// Rows of the earlier run alone.
     pub only_before: Vec<String>,
@@ -61,7 +61,7 @@ impl Comparison {
             );
         }
         let lists = [
-            ("not judged, too few undisturbed rounds", &self.busy),
+            ("not judged, too few undisturbed rounds or visits", &self.busy),
             ("only in the earlier run", &self.only_before),
             ("only in this run", &self.only_now),
         ];

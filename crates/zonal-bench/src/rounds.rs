@@ -88,6 +88,13 @@ impl Measured {
         runs && !late && !lost
     }
 
+    /// Whether this visit has no undisturbed round yet, and was not tried twice.
+    pub(crate) fn wants_a_visit(&self) -> bool {
+        let begin = self.visits.last().copied().unwrap_or(0);
+        let here = &self.bursts[begin..];
+        here.len() < 2 && here.iter().all(|round| round.disturbed)
+    }
+
     /// Discards the disturbed rounds.
     pub(crate) fn kept(&self) -> Kept {
         let mut rounds = self.bursts.clone();
@@ -168,6 +175,20 @@ mod tests {
         let due: Vec<u32> = (1..=5).map(|visit| aim.of_visit(visit, 5).rounds).collect();
         assert_eq!(due, [5, 9, 13, 17, 21]);
         assert_eq!(aim.of_visit(1, 5).wall_ns, 20.0);
+    }
+
+    #[test]
+    fn a_late_visit_has_one_undisturbed_round_or_two_disturbed_ones() {
+        let mut measured = Measured::default();
+        for shares in [&[1.0][..], &[0.5, 1.0], &[0.5, 0.5]] {
+            for &share in shares {
+                assert!(measured.wants_a_visit());
+                measured.push(round(1.0, share));
+            }
+            assert!(!measured.wants_a_visit());
+            measured.end_visit();
+        }
+        assert_eq!(measured.kept().visits_ns, [1.0, 1.0]);
     }
 
     #[test]

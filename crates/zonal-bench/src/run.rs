@@ -57,7 +57,7 @@ pub struct Step<'a> {
 struct Due {
     visit: u32,
     visits: u32,
-    /// The run has taken its time: no more rounds than a row needs.
+    /// The run has taken its time: one round, so that the visit has a figure.
     late: bool,
 }
 
@@ -84,9 +84,10 @@ impl Entry {
     }
 
     fn wants_more(&self, due: Due) -> bool {
-        let aim = self.aim.of_visit(due.visit, due.visits);
-        let rounds = if due.late { aim.rounds.min(ROUNDS_MIN) } else { aim.rounds };
-        self.measured.wants_more(&Aim { rounds, ..aim })
+        match due.late {
+            true => self.measured.wants_a_visit(),
+            false => self.measured.wants_more(&self.aim.of_visit(due.visit, due.visits)),
+        }
     }
 }
 

@@ -104,7 +104,7 @@ fn rows_are_judged_by_the_visits_of_their_cell_where_both_runs_have_some() {
         // Apart, but by less than two runs of one program.
         visited(Bench::Mix, &[10.3, 10.3, 10.4, 10.4, 10.5]),
         visited(Bench::Bulk, &[15.0, 13.0, 13.5, 14.0, 13.1]),
-        // Too few visits: by the rounds, which overlap.
+        // Too few visits.
         visited(Bench::Stream, &[7.0, 7.0, 7.0]),
     ];
     for file in [report(before.clone()).to_csv(), report(before).to_json()] {
@@ -117,11 +117,44 @@ fn rows_are_judged_by_the_visits_of_their_cell_where_both_runs_have_some() {
             .map(|change| (&change.row[..4], change.ratio, change.ratio_low, change.ratio_high))
             .collect();
         assert_eq!(changed, [("pair", 0.7, 0.667, 0.735), ("bulk", 1.35, 1.275, 1.531)]);
-        assert_eq!(comparison.unchanged, 3);
+        assert_eq!(comparison.unchanged, 2);
+        assert_eq!(comparison.busy, ["stream order 0, 1 threads, untouched, zonal"]);
     }
     let one = report(vec![visited(Bench::Pair, &[7.0])]);
     let read = Earlier::parse(&one.to_csv()).unwrap();
     assert_eq!(read, Earlier::parse(&one.to_csv().replace("7.000\n", "\"7.000\"\n")).unwrap());
+}
+
+#[test]
+fn what_the_limit_of_the_cell_changed_too_is_the_machines() {
+    let around = |middle: f64| [0.99, 0.98, 1.0, 1.02, 1.01].map(|part| part * middle);
+    let run = |limits: [f64; 3], rows: [f64; 3]| {
+        let benches = [Bench::Pair, Bench::Batch8, Bench::Mix];
+        let rows = benches.into_iter().zip(limits.into_iter().zip(rows));
+        report(
+            rows.flat_map(|(bench, (limit, own))| {
+                let limit = visited(bench, &around(limit));
+                let limit = Row { subject: "rseq-bare".into(), ..limit };
+                [limit, visited(bench, &around(own))]
+            })
+            .collect(),
+        )
+    };
+    let before = run([2.0, 2.0, 2.0], [4.0, 4.0, 4.0]);
+    // A slower machine, a slower machine and program, and a machine that got faster while the
+    // program took longer by more than that.
+    let mut now = run([3.0, 3.0, 1.8], [6.1, 9.0, 4.8]);
+    now.compare(&Earlier::parse(&before.to_csv()).unwrap()).unwrap();
+    let comparison = now.comparison.unwrap();
+    let changed: Vec<(&str, f64)> =
+        comparison.changed.iter().map(|change| (&change.row[..3], change.ratio)).collect();
+    assert_eq!(changed, [("8+8", 2.25), ("mix", 1.2)]);
+    assert_eq!(comparison.unchanged, 1);
+    assert_eq!(
+        comparison.notices[1],
+        "the machine is not as fast as it was: rseq-bare takes 0.90 to 1.50 times what it took, \
+          1.50 in the middle of 3 cells; rows are judged by what is more"
+    );
 }
 
 #[test]
