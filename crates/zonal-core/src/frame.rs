@@ -15,7 +15,8 @@
 //! ```
 //! A *range* is a run of pages of any length that was handed out as one and may be freed in parts
 //! (`alloc/range`). It is tiled by blocks, each with a word of its own: bit 37 is set in all of
-//! them, bit 38 (`f`) in that of the first.
+//! them, bit 38 (`f`) in that of the first, which may tell in the 9 bits above how many pages the
+//! range has (RANGE-6).
 //!
 //! A pcp is named by its CPU and by the rank its zone has for that CPU ([`PcpId`]). An
 //! allocated block keeps the name of the pcp it was last on, or of the one it went past: the word
@@ -26,7 +27,8 @@
 //!
 //! # Invariants
 //! - **FRAME-1** encodings are canonical: unused bits are zero, so that two words are equal iff
-//!   their states are equal, and a fast path checks a page with one 64-bit compare.
+//!   their states are equal, and a fast path checks a page with one 64-bit compare. What the first
+//!   word of a range tells of its length is no part of its state.
 //! - **FRAME-2** `index = pfn - start_pfn`, `index < 2^29 - 1`: a zone spans less than 2 TiB.
 //! - **FRAME-3** `block(pfn) = (pfn >> 9) - (start_pfn >> 9)`: zones whose start is not pageblock
 //!   aligned share no byte with another zone (each zone has an array of its own).
@@ -72,17 +74,19 @@ const RANK_MASK: u64 = 0xfff;
 /// from the list of the zone that the CPU prefers, has nothing else in its word but the tag.
 pub const CPU_SHIFT: u32 = 21;
 const CPU_MASK: u64 = 0xffff;
-/// Where it ends. Above it are the two bits of ranges, which are zero in every other word.
+/// Where it ends. Above it are the bits of ranges, which are zero in every other word.
 pub const PCP_END: u32 = CPU_SHIFT + CPU_MASK.count_ones();
 /// Set in the word of a block that is part of a range. Fast paths compare all bits from
 /// [`PCP_END`] up, so none of them takes such a block for one that stands alone.
 pub(crate) const RANGE: u64 = 1 << PCP_END;
 /// Set besides in the word of a range's first block.
 const RANGE_FIRST: u64 = 1 << (PCP_END + 1);
-
+/// Where it may tell how many pages the range has, fewer than a pageblock's.
+const TOLD_SHIFT: u32 = PCP_END + 2;
+const TOLD_MASK: u64 = PAGEBLOCK_PAGES - 1;
+const TOLD: u64 = TOLD_MASK << (TOLD_SHIFT - PCP_END);
 /// What the word of a block that is a whole range has besides that of a block of its own.
 pub(crate) const WHOLE_RANGE: u64 = RANGE | RANGE_FIRST;
-
 /// Pages whose words are on a line of 64 bytes.
 pub(crate) const LINE_PAGES: u32 = 64 / size_of::<PageWord>() as u32;
 /// The link value for "no frame": all ones.
@@ -123,6 +127,8 @@ impl PcpId {
     pub(crate) const MOVING_ON: PcpId = PcpId::nobody(2);
     /// In the CACHED word of a block that was taken out of the buddy for nobody.
     pub(crate) const ISOLATED: PcpId = PcpId::nobody(3);
+    /// In the CACHED word of the first block of a range that a CPU keeps (PARK-3).
+    pub(crate) const PARKED: PcpId = PcpId::nobody(4);
 }
 
 /// The state in a [`PageWord`].
@@ -268,7 +274,7 @@ impl PageWord {
             (TAG_ALLOCATED, Some(order), Some(mt)) => match self.0 >> PCP_END {
                 0 => PageState::Allocated { order, mt, pcp },
                 1 => PageState::Range { order, mt, pcp, first: false },
-                3 => PageState::Range { order, mt, pcp, first: true },
+                bits if bits & !TOLD == 3 => PageState::Range { order, mt, pcp, first: true },
                 _ => PageState::Corrupt(self.0),
             },
             _ => PageState::Corrupt(self.0),
@@ -546,7 +552,7 @@ mod tests {
                     );
                     assert_eq!(moving.continues_range(), !first);
                 }
-                for other in [PcpId::MOVING, PcpId::ISOLATED, DEPOT, pcp] {
+                for other in [PcpId::MOVING, PcpId::ISOLATED, PcpId::PARKED, DEPOT, pcp] {
                     assert!(!PageWord::cached(order, mt, other).continues_range());
                     assert!(!PageWord::allocated(order, mt, other).continues_range());
                 }
@@ -563,8 +569,9 @@ mod tests {
         let type_7 = good | 7 << MT_SHIFT;
         let not_first_of_any = good | RANGE_FIRST;
         let cached_range = good & !1 | RANGE;
+        let later = good | RANGE | 3 << TOLD_SHIFT;
         let bad = [4, 1 << 63, not_first_of_any, cached_range, good | 1 << 40, order_11, type_7];
-        for bad in bad {
+        for bad in bad.into_iter().chain([later, good | WHOLE_RANGE | 1 << 48]) {
             assert_eq!(PageWord(bad).state(), PageState::Corrupt(bad));
         }
     }

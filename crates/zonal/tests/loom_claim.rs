@@ -21,14 +21,15 @@ mod support;
 
 use std::sync::Arc;
 
-use claim::Held;
+use claim::{First, Held};
 use support::interleavings::{assert_each_is_found, explore, fault_of_child};
 use sync::AtomicU64;
 use sync::Ordering::Relaxed;
 
 /// Words of pages: handed out by a CPU's list, on that list, on its way, in the buddy, inside a
 /// block, handed out to the next owner; of ranges: the first block, one that goes on, the same on
-/// its way, and cut to its front.
+/// its way, and cut to its front; the first block of one that tells its length, and of one that a
+/// CPU keeps.
 const HELD: u64 = 3;
 const CACHED: u64 = 2;
 const MOVING: u64 = 0x82;
@@ -39,6 +40,8 @@ const FIRST: u64 = 0x203;
 const GOES_ON: u64 = 0x303;
 const MOVING_ON: u64 = 0x282;
 const SHORTER: u64 = 0x313;
+const TOLD: u64 = 0x1203;
+const PARKED: u64 = 0x402;
 
 const PAGES: usize = 2;
 
@@ -66,12 +69,17 @@ enum Fault {
     CutsThroughNone,
     /// What a block is cut to is written from the front.
     WritesFrontFirst,
+    /// Who takes a part of a range does not ask its first word.
+    TakesPartUnasked,
+    /// Who takes a kept range apart writes the words from the front.
+    TakesApartFrontFirst,
 }
 use Fault::{
     AsksTooEarly, BlockKeepsRows, BlockKeepsSome, BlockLooksAndStores, CutsThroughNone,
-    GrowsBehindUnheld, MovesUnmarked, RangeKeepsSome, RowLooksAndStores, Sound, WritesFrontFirst,
+    GrowsBehindUnheld, MovesUnmarked, RangeKeepsSome, RowLooksAndStores, Sound,
+    TakesApartFrontFirst, TakesPartUnasked, WritesFrontFirst,
 };
-const FAULTS: [Fault; 10] = [
+const FAULTS: [Fault; 12] = [
     RowLooksAndStores,
     BlockLooksAndStores,
     BlockKeepsSome,
@@ -82,6 +90,8 @@ const FAULTS: [Fault; 10] = [
     MovesUnmarked,
     CutsThroughNone,
     WritesFrontFirst,
+    TakesPartUnasked,
+    TakesApartFrontFirst,
 ];
 
 type Words = Arc<[AtomicU64; PAGES]>;
@@ -291,7 +301,37 @@ fn freed_and_changed(fault: Fault, to: Change) {
     assert_eq!(at_end, expected, "{to:?}");
 }
 
-/// Two frees of a range of two blocks without the lock, one of them to be parked.
+/// A free of a range that a CPU keeps then, by its first word alone, and takes apart; and of its
+/// second block by another thread with the zone lock.
+fn kept_and_freed_in_part(fault: Fault) {
+    let words = words([TOLD, GOES_ON]);
+    let other = Arc::clone(&words);
+    let keeps = loom::thread::spawn(move || {
+        let kept = claim::exchange(&other[0], TOLD, PARKED);
+        if kept {
+            let apart = other.iter().zip([MOVING; PAGES]);
+            match fault {
+                TakesApartFrontFirst => apart.for_each(|(word, to)| claim::write(word, to)),
+                _ => claim::write_range(apart),
+            }
+        }
+        kept
+    });
+    let says = |word| match word {
+        TOLD => First::Told(FIRST),
+        PARKED => First::Parked,
+        _ => First::Plain,
+    };
+    let last = Held { word: &words[1], seen: GOES_ON, moving: CACHED };
+    let asked = fault == TakesPartUnasked || claim::untell(&words[0], says);
+    let freed = asked && last.claim();
+    let kept = keeps.join().unwrap();
+    assert!(kept != freed, "freed by one of them");
+    let expected = if kept { [MOVING; PAGES] } else { [FIRST, CACHED] };
+    assert_eq!(words.each_ref().map(|word| word.load(Relaxed)), expected);
+}
+
+/// Two frees of a range of two blocks without the lock, one block by block from the front.
 fn freed_twice() {
     let words = words([FIRST, GOES_ON]);
     fn held(words: &Words) -> [Held<'_>; 2] {
@@ -327,6 +367,7 @@ fn all_scenes(fault: Fault) -> u64 {
     for to in [Change::Longer, Change::Cut, Change::CutToTwo, Change::FreedInVain, Change::Freed] {
         sum += explore(None, move || freed_and_changed(fault, to));
     }
+    sum += explore(None, move || kept_and_freed_in_part(fault));
     sum + explore(None, move || bulk_and_bulk(fault)) + explore(None, freed_twice)
 }
 

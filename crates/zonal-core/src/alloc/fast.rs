@@ -317,34 +317,27 @@ pub(super) fn alloc_parked<P: Platform>(
 ) -> Option<Pfn> {
     let own = own(on, on.platform.cpu()).filter(|_| P::KEEPS_RANGES);
     let order = own?.parked.order(pages)?;
-    let front = Front { order, pages: pages as u32 };
     let request = Request { order: Order::new(order)?, gfp, node };
     let (pcp, masked, entered) = ready_for(on, &request)?;
-    let frame = entered.take_parked(front, on)?;
+    let frame = entered.take_parked((order, pages as u32), on)?;
     drop(masked);
     Some(page_of(pcp, u64::from(frame)))
 }
 
-/// Takes a whole range back that is the front of a block of this order and parks it, if the running
-/// CPU's pcp is ready and keeps room for it. `false`: nothing was done.
+/// Takes a whole range of so many pages back and parks it, if the running CPU's pcp is ready and
+/// keeps room for it. `false`: nothing was done.
 #[inline(always)]
 pub(super) fn free_parked<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, pages: u64) -> bool {
     let Some(pcp) = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp)) else {
         return false;
     };
     let Some(order) = pcp.parked.order(pages).filter(|_| P::KEEPS_RANGES) else { return false };
-    let front = Front { order, pages: pages as u32 };
-    if pfn.0 & ((1 << order) - 1) != 0 {
-        return false;
-    }
-    let frame = frame_of(pcp, pfn);
-    let goes_on = || goes_on(on, pcp, frame.wrapping_add(pages));
     let _masked = Masked::new(&on.platform);
-    let key = Key::new(on.epoch.now(), front.order);
+    let key = Key::new(on.epoch.now(), order);
     let Some(entered) = Entered::ready(pcp, key) else { return false };
     let takes = !on.looks_at_types()
         || type_of(on.blocks, pcp.ready.block_shift, pfn).is_some_and(|mt| entered.takes(mt));
-    takes && entered.park((frame, front), goes_on, on)
+    takes && entered.park(frame_of(pcp, pfn), pages as u32, on)
 }
 
 /// The front of a block of the request's order, as [`alloc_listed`]; the rest goes to other lists.

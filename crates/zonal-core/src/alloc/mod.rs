@@ -91,7 +91,7 @@ use pcp_ops::PcpOps;
 use search::Search;
 use zone_ops::ZoneOps;
 
-use crate::frame::{PageState, PageWord};
+use crate::frame::PageState;
 use crate::machine::{Machine, MachineError, Metadata};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
@@ -552,12 +552,10 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn node_of(&self, cpu: CpuId) -> NodeId {
         self.tables.node_of(cpu)
     }
-    /// What a frame's word says now; a frame that does not exist is in no block. `frame` counts as
-    /// the table of words does (`Zone::frame_base`).
+    /// What the block at a frame is now; a frame that does not exist is in no block. `frame` counts
+    /// as the table of words does (`Zone::frame_base`).
     pub fn frame_state(&self, frame: usize) -> PageState {
-        // Relaxed: a figure for reports; owners change words at any time.
-        let word = self.tables.words.get(frame).map_or(0, |word| word.load(Relaxed));
-        PageWord(word).state()
+        validate::frame_state(&self.tables, frame)
     }
     /// The table of frame words.
     #[cfg(test)]

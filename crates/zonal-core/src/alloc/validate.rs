@@ -7,12 +7,14 @@ use super::pcp_ops::PcpOps;
 use super::tables::Tables;
 use super::zone_ops::ZoneOps;
 use crate::buddy::BuddyFault;
+use crate::frame::claim::First;
 use crate::frame::{PageState, PageWord};
 use crate::pcp::closed::Closed;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{Masked, Ordering::Relaxed};
 use crate::types::{CpuId, Order, PageCount, Pfn, ZoneId};
+use crate::zone::state::Zone;
 
 /// A broken invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub enum Fault {
     Granted(ZoneId, CpuId, u64, u32),
     /// BUDGET-1: pages that pcps and depots may hold, the budget's sum, and its limit.
     Budget(ZoneId, u64, PageCount, PageCount),
+    /// RANGE-6: the first word of a range tells another length than its blocks have.
+    RangeLength(ZoneId, Pfn),
     /// A page word that no state has.
     CorruptWord(ZoneId, Pfn),
 }
@@ -107,6 +111,9 @@ impl fmt::Display for Fault {
                     "{zone:?}: lists and depots may hold {sum} pages; the budget says {reserved} \
                      of {limit}"
                 )
+            }
+            Fault::RangeLength(zone, pfn) => {
+                write!(f, "{zone:?}: the range at {pfn:?} has not as many pages as its word tells")
             }
             Fault::CorruptWord(zone, pfn) => write!(f, "{zone:?}: the word of {pfn:?} is none"),
         }
@@ -176,6 +183,7 @@ fn validate_zone<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
     if free as i64 != counter {
         return Err(Fault::FreeCounter(id, free, counter));
     }
+    validate_told(ops)?;
     let census = census(ops)?;
     match census.cached.checked_sub(stacked) {
         Some(more) if more <= zone.strays_most() => {}
@@ -306,6 +314,25 @@ fn listed_pages<P: Platform>(ops: ZoneOps<'_, '_, P>, held: &[Held<'_, P>]) -> u
     lists.sum::<u64>() + ops.depot_pages()
 }
 
+/// Ranges that tell how many pages they have.
+fn validate_told<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<(), Fault> {
+    let frames = ops.frames();
+    for first in 0..frames.spanned() {
+        let word = frames.load(first);
+        if !matches!(word.first(), First::Told(_)) {
+            continue;
+        }
+        let mut end = first;
+        while end == first || frames.load(end).continues_range() {
+            end = end.saturating_add(1 << frames.load(end).order_bits());
+        }
+        if end - first != word.told_pages() {
+            return Err(Fault::RangeLength(ops.zone.id(), frames.pfn(first)));
+        }
+    }
+    Ok(())
+}
+
 fn census<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<Census, Fault> {
     let mut census = Census::default();
     let frames = ops.frames();
@@ -330,12 +357,23 @@ fn census<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<Census, Fault> {
 /// runs meanwhile.
 pub(super) fn allocated<P: Platform>(on: &Tables<'_, P>) -> impl Iterator<Item = (Pfn, Order)> {
     on.zones.iter().flat_map(|zone| {
-        let frames = ZoneOps::new(on, zone).frames();
-        (0..frames.spanned()).filter_map(move |idx| match frames.load(idx).state() {
+        let ops = ZoneOps::new(on, zone);
+        let frames = ops.frames();
+        (0..frames.spanned()).filter_map(move |idx| match ops.state_at(idx) {
             PageState::Allocated { order, .. } | PageState::Range { order, .. } => {
                 Some((frames.pfn(idx), order))
             }
             _ => None,
         })
     })
+}
+
+/// What the block at a frame is now, by its number in the table of all.
+pub(super) fn frame_state<P: Platform>(on: &Tables<'_, P>, frame: usize) -> PageState {
+    let at = |zone: &Zone| {
+        let at = frame.checked_sub(zone.frame_base)? as u64;
+        (at < zone.spanned).then_some(at as u32)
+    };
+    let found = on.zones.iter().find_map(|zone| Some((zone, at(zone)?)));
+    found.map_or(PageState::None, |(zone, at)| ZoneOps::new(on, zone).state_at(at))
 }

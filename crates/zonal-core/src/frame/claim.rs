@@ -164,6 +164,32 @@ pub(crate) fn front<'w>(
     is_whole
 }
 
+/// What the first word of a range says of the range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum First {
+    /// Nothing, or it is the first of none.
+    Plain,
+    /// How long it is, so that all of it can be claimed by this word: the word without that.
+    Told(u64),
+    /// That a CPU keeps it.
+    Parked,
+}
+
+/// Lets the first word of a range tell its length no more, so that from now on each of its blocks
+/// is claimed by its own word. `says`: what a word says. `false`: a CPU keeps the range.
+pub(crate) fn untell(first: &AtomicU64, says: impl Fn(u64) -> First) -> bool {
+    loop {
+        // Acquire: pairs with the Release of who takes a range apart, and writes its first word
+        // last: who finds that it is parked no more finds the other words gone.
+        let word = first.load(Ordering::Acquire);
+        match says(word) {
+            First::Parked => return false,
+            First::Told(plain) if !exchange(first, word, plain) => {}
+            First::Plain | First::Told(_) => return true,
+        }
+    }
+}
+
 #[cold]
 fn give_all_back<'w>(blocks: impl Iterator<Item = Held<'w>>) {
     blocks.for_each(Held::give_back);

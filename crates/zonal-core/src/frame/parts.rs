@@ -1,8 +1,9 @@
 //! The words of the blocks that a block is divided into, made of others, and of ranges.
 
+use super::claim::First;
 use super::{
-    MT_MASK, MT_SHIFT, ORDER_MASK, ORDER_SHIFT, PCP_END, PCP_SHIFT, PageWord, RANGE, TAG_ALLOCATED,
-    TAG_CACHED, TAG_MASK,
+    MT_MASK, MT_SHIFT, ORDER_MASK, ORDER_SHIFT, PCP_END, PCP_SHIFT, PageWord, PcpId, RANGE,
+    TAG_ALLOCATED, TAG_CACHED, TAG_MASK, TOLD_MASK, TOLD_SHIFT, WHOLE_RANGE,
 };
 use crate::types::{Migratetype, Order};
 
@@ -39,11 +40,45 @@ impl PageWord {
     /// it is of a range, and not its first.
     #[inline]
     pub(crate) const fn as_moving(self, continues: bool) -> PageWord {
-        const WHAT: u64 = ORDER_MASK << ORDER_SHIFT | MT_MASK << MT_SHIFT;
         let first = if continues { Some(false) } else { None };
         PageWord(PageWord::moving(Order::ZERO, Migratetype::Unmovable, first).0 | self.0 & WHAT)
     }
+
+    /// Of a block that is handed out, the word of the first block of a range that is exactly so
+    /// many pages, fewer than a pageblock's, and says so (RANGE-6).
+    #[inline]
+    pub(crate) const fn as_told(self, pages: u32) -> PageWord {
+        PageWord(self.0 | WHOLE_RANGE | (pages as u64 & TOLD_MASK) << TOLD_SHIFT)
+    }
+
+    /// How many pages it tells, if it is of the first block of a range that tells its length.
+    pub(crate) const fn told_pages(self) -> u32 {
+        (self.0 >> TOLD_SHIFT & TOLD_MASK) as u32
+    }
+
+    /// What it says of the range that begins here.
+    #[inline]
+    pub(crate) const fn first(self) -> First {
+        let is_first = self.0 & (TAG_MASK | WHOLE_RANGE) == TAG_ALLOCATED | WHOLE_RANGE;
+        if is_first && self.0 & TOLD_MASK << TOLD_SHIFT != 0 {
+            First::Told(self.0 & !(TOLD_MASK << TOLD_SHIFT))
+        } else if self.0 & !WHAT == PARKED.0 {
+            First::Parked
+        } else {
+            First::Plain
+        }
+    }
+
+    /// Of the word of a range's first block, what it is while a CPU keeps the range.
+    #[inline]
+    pub(crate) const fn as_parked(self) -> PageWord {
+        PageWord(PARKED.0 | self.0 & WHAT)
+    }
 }
+
+/// Of the word of a block that is held: which block it is.
+const WHAT: u64 = ORDER_MASK << ORDER_SHIFT | MT_MASK << MT_SHIFT;
+const PARKED: PageWord = PageWord::cached(Order::ZERO, Migratetype::Unmovable, PcpId::PARKED);
 
 #[cfg(test)]
 mod tests {
@@ -63,7 +98,34 @@ mod tests {
                 assert_eq!(word.as_moving(false), PageWord::moving(from, mt, Some(true)));
                 let later = PageWord::range(from, mt, pcp, false);
                 assert_eq!(later.as_moving(true), PageWord::moving(from, mt, Some(false)));
+                let parked = PageWord::cached(from, mt, PcpId::PARKED);
+                assert_eq!(word.as_parked(), parked);
+                assert_eq!(parked.first(), First::Parked);
             }
+        }
+    }
+
+    #[test]
+    fn a_range_tells_its_pages_in_its_first_word_alone() {
+        let pcp = PcpId { cpu: CpuId(65535), rank: 4095 };
+        let (order, mt) = (Order::new(2).unwrap(), Migratetype::Movable);
+        let [alone, first, later] = [
+            PageWord::allocated(order, mt, pcp),
+            PageWord::range(order, mt, pcp, true),
+            PageWord::range(order, mt, pcp, false),
+        ];
+        for pages in [3, 7, 511] {
+            let told = alone.as_told(pages);
+            assert_eq!((told.first(), told.told_pages()), (First::Told(first.0), pages));
+            assert_eq!((told.state(), told.as_parked()), (first.state(), alone.as_parked()));
+            assert!(!told.continues_range());
+        }
+        assert_ne!(alone.as_told(3), alone.as_told(5));
+        let cached = PageWord::cached(order, mt, pcp);
+        let free = PageWord::free(order, crate::frame::NO_FRAME, crate::frame::NO_FRAME);
+        let moving = alone.as_moving(false);
+        for word in [alone, first, later, cached, free, PageWord::NONE, moving] {
+            assert_eq!(word.first(), First::Plain, "{word:?}");
         }
     }
 }

@@ -97,6 +97,12 @@ impl Front {
         Tiles { at: self.pages, pages: self.left() }
     }
 
+    /// The word of the range's first block, which tells its length. `allocated`: that of the block.
+    #[inline(always)]
+    pub(super) fn told(self, allocated: PageWord) -> u64 {
+        allocated.with_order(self.first()).as_told(self.pages).0
+    }
+
     /// Pages of the rest.
     #[inline(always)]
     fn left(self) -> u32 {
@@ -173,8 +179,8 @@ impl<'p> Entered<'p> {
         front.each_other(|at, order| {
             self.write(u64::from(frame + at), allocated.with_order(order).0 | RANGE, cells);
         });
-        // The first one last: who claims it sees that the range goes on (RANGE-4).
-        claim::write(page, allocated.with_order(front.first()).0 | WHOLE_RANGE);
+        // The first one last: who claims it has all of the range (RANGE-6).
+        claim::write(page, front.told(allocated));
         self.lend(front.left());
         Some(frame)
     }
@@ -199,12 +205,15 @@ impl<'p> Entered<'p> {
         }
         let typed = lists(frame as u32).filter(|(mt, _)| self.takes(*mt));
         let Some((_, own)) = typed else { return false };
-        let is_for = keeps && self.pcp.parked.is_for(front.order, front.pages);
+        // One that tells nothing is for its lists: it may be changing (RANGE-6).
+        let told = front.told(PageWord(self.pcp.ready.allocated.load(Relaxed)));
+        let is_told = cells.word(frame).is_some_and(|word| word.load(Relaxed) == told);
+        let is_for = keeps && self.pcp.parked.is_for(front.pages);
         if keeps && !is_for && !self.unpark(&lists, cells) {
             return false;
         }
-        if is_for || keeps && self.keep_room(front) {
-            return self.park((frame, front), goes_on, cells);
+        if is_told && (is_for || keeps && self.keep_room(front)) {
+            return self.park(frame, front.pages, cells);
         }
         let claim = || self.claim_front((frame, front), goes_on, cells);
         self.put_front((frame, front), own, cells, claim)
@@ -302,8 +311,10 @@ impl<'p> Entered<'p> {
         };
         let Some(word) = cells.word(frame) else { return false };
         let order = PageWord::NONE.with_order(front.first()).0;
-        let (seen, moving) = (whole.0 | WHOLE_RANGE, whole.as_moving(false).0);
-        let first = Held { word, seen: seen | order, moving: moving | order };
+        let (seen, moving) = (whole.0 | WHOLE_RANGE | order, whole.as_moving(false).0 | order);
+        // Block by block, so it tells its length no more (RANGE-6).
+        claim::exchange(word, front.told(whole), seen);
+        let first = Held { word, seen, moving };
         claim::front(first, front.later().map(later), goes_on)
     }
 

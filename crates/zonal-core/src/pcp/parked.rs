@@ -2,8 +2,10 @@
 //!
 //! A program that takes and frees ranges in turn has its range cut from a block once: a range that
 //! comes back is *parked*, as one word of its pcp, and goes out again from there. Its blocks are on
-//! no list meanwhile, and their words are those of blocks on their way (`PageWord::moving`), so
-//! that a second free of any part of it is refused. The rest of its block stays on the lists.
+//! no list meanwhile. Of their words only that of the first changes, which told how many pages the
+//! range has (RANGE-6): so a range of any length comes back by one exchange and goes out by one
+//! store. Whoever is to free a part of it looks at the first word first, so that a second free of
+//! any part is refused. The rest of its block stays on the lists.
 //!
 //! ```text
 //!  free of 3 pages ──► nothing parked, room kept ──► parked ──► request for 3 pages ──► handed out
@@ -23,9 +25,13 @@
 //!   frees the range next. A free that meets this closes it.
 //! - **PARK-2** while a range is parked, `others` of the active list counts `room` pages, at least
 //!   the range's, beside those on lists. So the limits of PCP-4 and BUDGET-2 hold for it, too.
-//! - **PARK-3** the words of a parked range are claimed: no request, free or change of a range
-//!   finds a block in somebody's hands there.
+//! - **PARK-3** the first word of a parked range is PARKED, which is nobody's to claim; each of the
+//!   others says that it continues a range, as before. Whoever is to free or change any part looks
+//!   at the first word of its range before (RANGE-6), and is refused. Who takes the range apart
+//!   writes the first word last.
 
+use crate::frame::PageWord;
+use crate::frame::claim;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 
 /// A parked range, and what was counted of those before.
@@ -43,6 +49,10 @@ pub(crate) struct Parked {
     room: AtomicU64,
     /// `taken` at the last refresh.
     seen: AtomicU64,
+    /// First word of a range of as many pages that is handed out (RANGE-6).
+    told: AtomicU64,
+    /// The same while it is parked.
+    parked: AtomicU64,
 }
 
 impl Parked {
@@ -51,6 +61,12 @@ impl Parked {
     pub(crate) fn range(&self) -> Option<(u32, u32)> {
         let range = self.range.load(Relaxed);
         (range != 0).then_some(((range >> 32) as u32, range as u32))
+    }
+
+    /// The frame of the range that is parked.
+    #[inline(always)]
+    pub(super) fn frame(&self) -> u32 {
+        (self.range.load(Relaxed) >> 32) as u32
     }
 
     /// Pages that are parked. Exact only for the holder of the gate.
@@ -92,15 +108,30 @@ impl Parked {
         range
     }
 
-    /// Whether such a range, of a block of this order, may be parked, for the holder of the gate.
+    /// Whether a range of so many pages may be parked, for the holder of the gate.
     #[inline(always)]
-    pub(super) fn is_for(&self, order: u32, pages: u32) -> bool {
-        self.room.load(Relaxed) == room_for(order, pages) && self.pages() == 0
+    pub(super) fn is_for(&self, pages: u32) -> bool {
+        self.room() == pages && self.range.load(Relaxed) == 0
     }
 
-    /// Keeps room for such a range, for the holder of the gate.
-    pub(super) fn keep_room(&self, order: u32, pages: u32) {
-        self.room.store(room_for(order, pages), Relaxed);
+    /// Keeps room for such a range, for the holder of the gate. `told`: its first word.
+    pub(super) fn keep_room(&self, order: u32, pages: u32, told: u64) {
+        self.room.store(u64::from(order) << 32 | u64::from(pages), Relaxed);
+        self.told.store(told, Relaxed);
+        self.parked.store(PageWord(told).as_parked().0, Relaxed);
+    }
+
+    /// The first word of a range that room is kept for, once it is handed out.
+    #[inline(always)]
+    pub(super) fn told(&self) -> u64 {
+        self.told.load(Relaxed)
+    }
+
+    /// Takes a range that room is kept for out of its owner's hands, by its first word. `false`:
+    /// none of that length begins there.
+    #[inline(always)]
+    pub(super) fn claim(&self, first: &AtomicU64) -> bool {
+        claim::exchange(first, self.told(), self.parked.load(Relaxed))
     }
 
     /// Whether a range is parked without room, until somebody closes the pcp (PARK-1). Advice for
@@ -143,9 +174,4 @@ impl Parked {
     pub(crate) fn taken(&self) -> (u64, u64) {
         (self.taken.load(Relaxed), self.taken_pages.load(Relaxed))
     }
-}
-
-#[inline(always)]
-fn room_for(order: u32, pages: u32) -> u64 {
-    u64::from(order) << 32 | u64::from(pages)
 }

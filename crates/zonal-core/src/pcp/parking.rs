@@ -4,51 +4,43 @@
 use super::front::{Front, ListOf};
 use super::gated::{Cells, Entered};
 use super::word::PcpWord;
+use crate::frame::PageWord;
 use crate::frame::claim;
-use crate::frame::{PageWord, RANGE, WHOLE_RANGE};
 use crate::sync::Ordering::Relaxed;
 
 impl Entered<'_> {
-    /// Hands out the parked range, if it is one of so many pages.
+    /// Hands out the parked range, if it is one of so many pages, of a block of this order.
     #[inline(always)]
-    pub(crate) fn take_parked<'a>(self, front: Front, cells: impl Cells<'a>) -> Option<u32> {
+    pub(crate) fn take_parked<'a>(
+        self,
+        (order, pages): (u32, u32),
+        cells: impl Cells<'a>,
+    ) -> Option<u32> {
         let parked = &self.pcp.parked;
-        let (frame, pages) = parked.range()?;
-        if pages != front.pages {
+        if parked.pages() != pages {
             return None;
         }
-        let page = cells.word(u64::from(frame))?;
-        let allocated = PageWord(self.pcp.ready.allocated.load(Relaxed));
-        front.each_other(|at, order| {
-            if let Some(word) = cells.word(u64::from(frame + at)) {
-                word.store(allocated.with_order(order).0 | RANGE, Relaxed);
-            }
-        });
-        // The first one last: who claims it sees that the range goes on (RANGE-4).
-        claim::write(page, allocated.with_order(front.first()).0 | WHOLE_RANGE);
-        parked.hand_out(1 << front.order);
+        let frame = parked.frame();
+        // The words of its other blocks are as they were (PARK-3).
+        claim::write(cells.word(u64::from(frame))?, parked.told());
+        parked.hand_out(1 << order);
         Some(frame)
     }
 
-    /// Takes a whole range back and parks it, where nothing is parked and room is kept for as many
-    /// pages. The range begins as its block does, and blocks of its pageblock's type go on the list
-    /// that the pcp is ready with. Otherwise as [`push_front`](Self::push_front).
+    /// Takes a range of so many pages back and parks it, where nothing is parked and room is kept
+    /// for as many. Blocks of its pageblock's type go on the list that the pcp is ready with.
+    /// `false`: nothing was done, or there is no such range.
     #[inline(always)]
-    pub(crate) fn park<'a>(
-        &self,
-        (frame, front): (u64, Front),
-        goes_on: impl FnOnce() -> bool,
-        cells: impl Cells<'a>,
-    ) -> bool {
+    pub(crate) fn park<'a>(&self, frame: u64, pages: u32, cells: impl Cells<'a>) -> bool {
         let parked = &self.pcp.parked;
-        // Words of this pcp are only in its own zone, so the claim says that the range is there.
-        if !parked.is_for(front.order, front.pages)
-            || !self.claim_front((frame, front), goes_on, cells)
-        {
-            return false;
+        // Words of this pcp are only in its own zone, and one that tells as many pages is of all of
+        // a range: the claim says that it is there (RANGE-6).
+        let parks =
+            parked.is_for(pages) && cells.word(frame).is_some_and(|word| parked.claim(word));
+        if parks {
+            parked.put(frame, pages);
         }
-        parked.put(frame, front.pages);
-        true
+        parks
     }
 
     /// Keeps room for such a range to be parked, where none is. `false`: there is no room.
@@ -58,7 +50,8 @@ impl Entered<'_> {
             && self.has_room_for(PcpWord(self.pcp.word.load(Relaxed)), front.pages);
         if keeps {
             self.lend(front.pages);
-            self.pcp.parked.keep_room(front.order, front.pages);
+            let allocated = PageWord(self.pcp.ready.allocated.load(Relaxed));
+            self.pcp.parked.keep_room(front.order, front.pages, front.told(allocated));
         }
         keeps
     }
@@ -69,6 +62,21 @@ impl Entered<'_> {
         if room != 0 {
             self.set_others(|others| others.saturating_sub(room));
         }
+    }
+
+    /// Takes the words of all blocks of the parked range, which are nobody's then.
+    fn take_apart<'a>(&self, (frame, front): (u64, Front), cells: impl Cells<'a>) -> bool {
+        let whole = PageWord(self.pcp.ready.allocated.load(Relaxed));
+        front.each_other(|at, order| {
+            if let Some(word) = cells.word(frame + u64::from(at)) {
+                word.store(whole.with_order(order).as_moving(true).0, Relaxed);
+            }
+        });
+        // The first one last: who finds that it is not parked finds the others gone (PARK-3).
+        if let Some(word) = cells.word(frame) {
+            claim::write(word, whole.with_order(front.first()).as_moving(false).0);
+        }
+        true
     }
 
     /// Puts a parked range on its lists, before something else becomes of the active one (PARK-1).
@@ -101,9 +109,10 @@ impl Entered<'_> {
         let Some((frame, pages)) = parked.range() else { return true };
         let Some(front) = Front::of(pages) else { return true };
         let front = (u64::from(frame), front);
-        let done = lists(frame)
-            .filter(|(mt, _)| self.takes(*mt))
-            .is_some_and(|(_, lists)| self.put_front(front, lists, cells, || true));
+        let done = lists(frame).filter(|(mt, _)| self.takes(*mt)).is_some_and(|(_, lists)| {
+            let claim = || self.take_apart(front, cells);
+            self.put_front(front, lists, cells, claim)
+        });
         if done {
             parked.take();
         }

@@ -21,7 +21,7 @@ pub(super) mod run;
 
 use super::zone_ops::ZoneOps;
 use crate::buddy::largest_blocks;
-use crate::frame::PageWord;
+use crate::frame::{PageWord, claim};
 use crate::pcp::closed::Closed;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
@@ -63,7 +63,7 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
         self
     }
 
-    /// Frees the blocks of a parked range, whose words are claimed.
+    /// Frees the blocks of a parked range.
     #[cold]
     #[inline(never)]
     fn unpark(&mut self) {
@@ -71,11 +71,13 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
         let Some((frame, pages)) = pcp.parked.take() else { return };
         let words = ops.frames();
         let start = frame - ops.zone.frame_base as u32;
-        // None continues a range any more, before the first one has its next owner.
         let blocks = || largest_blocks(&words, start..start + pages);
-        for (head, order) in blocks() {
-            words.store(head, PageWord::moving(order, Migratetype::Unmovable, None));
-        }
+        // None continues a range any more, before the first one has its next owner. That is
+        // written last (PARK-3).
+        claim::write_range(blocks().filter_map(|(head, order)| {
+            let word = PageWord::moving(order, Migratetype::Unmovable, None);
+            Some((words.word(head)?, word.bits()))
+        }));
         for (head, order) in blocks() {
             let (pfn, frame) = (words.pfn(head), ops.zone.frame(words.pfn(head)));
             let list = ops.on.map.get(order, words.pageblock_type(head));

@@ -48,6 +48,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
             }
         }
         whole.ops.write_range(&words, frames.start..end, mt, true);
+        whole.tell(end - frames.start, order);
         if listed {
             drop(locked);
             for (head, order) in largest_blocks(&words, rest) {
@@ -121,7 +122,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
         owned.check_range(&words)?;
         // The block around the page, on both sides of it.
         let around = Owned::new(self.on, at..Pfn(at.0 + 1))?;
-        let found = around.look(&words)?;
+        let found = around.look_to_change(&words)?;
         let (block, border) = (found.front, around.frames().start);
         let begins = block.first == Some(true);
         if block.head < border {

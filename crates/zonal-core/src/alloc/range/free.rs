@@ -79,6 +79,9 @@ impl<P: Platform> Ranges<'_, '_, P> {
     /// nothing was done.
     pub(in crate::alloc) fn free_to_lists(self, owned: &Owned<'_, '_, P>) -> bool {
         let (words, frames) = (owned.words(), owned.frames());
+        if !owned.ops.untell(frames.start) {
+            return false;
+        }
         let mut blocks: [Option<Block>; BLOCKS_TO_LISTS] = [None; BLOCKS_TO_LISTS];
         for (at, (head, order)) in largest_blocks(&words, frames.clone()).enumerate() {
             let block = Block::of(head, words.load(head));
@@ -114,7 +117,7 @@ impl<P: Platform> Owned<'_, '_, P> {
         let frames = self.frames();
         let mut locked = self.ops.lock();
         let words = locked.frames;
-        let found = self.look(&words)?;
+        let found = self.look_to_change(&words)?;
         self.claim(&words, &found)?;
         self.cut_out(&words, &found);
         self.release(&mut locked, frames);

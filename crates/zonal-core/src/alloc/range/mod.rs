@@ -39,6 +39,12 @@
 //!   under the gate of the pcp that has the block or gets it; also while that block is in nobody's.
 //!   So who holds everything, gates and zone locks, for a fork or to count what is handed out,
 //!   finds each page in one block; who holds a zone lock alone does not.
+//! - **RANGE-6** the first word of a range that is the front of a block, of fewer than 512 pages,
+//!   may tell how many. Then the range is exactly these pages, and all of it comes back by one
+//!   exchange of that word (PARK-3). Who is to do anything else with the range, or with a part of
+//!   it, exchanges the word first for one that tells nothing, and goes by the words of the blocks
+//!   from there. One of the two gets it. A range that tells nothing becomes one that tells in
+//!   nobody's hands only.
 //!
 //! # What it does not do
 //! It moves no pages: a range at a place can be taken if its pages are free, on a per-CPU list or

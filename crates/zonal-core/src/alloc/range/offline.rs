@@ -22,7 +22,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
         let owned = Owned::new(self.on, pages)?;
         let locked = owned.ops.lock();
         let words = locked.frames;
-        let found = owned.look(&words)?;
+        let found = owned.look_to_change(&words)?;
         owned.claim(&words, &found)?;
         owned.cut_out(&words, &found);
         let (zone, frames) = (owned.ops.zone, owned.frames());

@@ -9,7 +9,8 @@ use crate::buddy::{containing_block, largest_blocks};
 use crate::frame::claim::{self, Held};
 use crate::frame::{Frames, PageState, PageWord, PcpId};
 use crate::platform::Platform;
-use crate::types::{Migratetype, Order, Pfn};
+use crate::sync::Ordering::Relaxed;
+use crate::types::{Migratetype, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::state::LockedZone;
 
 /// Pages of one zone that are to be in one owner's hands.
@@ -169,6 +170,19 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         done.ok_or_else(|| self.freed(&words, last))
     }
 
+    /// As [`look`](Self::look), before blocks of the pages change: what range they are of tells its
+    /// length no more (RANGE-6).
+    pub(super) fn look_to_change(&self, words: &Frames<'_>) -> Result<Found, FreeError> {
+        if let Some((head, word)) = containing_block(words, self.frames.start)
+            && !self.ops.untell(head)
+        {
+            let order = Order::new(word.order_bits()).unwrap_or(Order::MAX);
+            let (pfn, zone) = (words.pfn(self.frames.start), self.ops.zone.id);
+            return Err(FreeError::DoubleFree { pfn, order, zone });
+        }
+        self.look(words)
+    }
+
     /// Looks at every block of the pages. The zone lock is held, or what is found is looked at
     /// again by the exchange that follows.
     ///
@@ -208,6 +222,11 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         };
         match word.state() {
             PageState::Free { order, .. } | PageState::Cached { order, .. } => {
+                Err(FreeError::DoubleFree { pfn, order, zone })
+            }
+            PageState::Range { order, first: false, .. }
+                if at == self.frames.start && self.ops.is_parked(head) =>
+            {
                 Err(FreeError::DoubleFree { pfn, order, zone })
             }
             _ => Block::of(head, word).ok_or(FreeError::Corrupt(words.pfn(head))),
@@ -275,6 +294,20 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         }
     }
 
+    /// Lets the first word of a range of so many pages, which begins as these pages, the block of
+    /// this order that it was made of, tell its length, if a CPU may keep it (RANGE-6). It was
+    /// written just now, and nobody was told of it.
+    pub(super) fn tell(&self, pages: u32, order: Order) {
+        let is_front = pages > order.pages() as u32 / 2 && u64::from(pages) < PAGEBLOCK_PAGES;
+        if let Some(first) = self.words().word(self.frames.start).filter(|_| is_front)
+            && let word = PageWord(first.load(Relaxed))
+            && matches!(word.state(), PageState::Range { first: true, .. })
+        {
+            // Refused where a former owner frees the block again at this moment.
+            claim::exchange(first, word.bits(), word.as_told(pages).bits());
+        }
+    }
+
     /// Makes a block of a range its first one, or one that goes on.
     ///
     /// # Errors
@@ -293,9 +326,9 @@ impl<'s, 'a, P: Platform> Owned<'s, 'a, P> {
         Ok(())
     }
 
-    /// Looks at every block: all are of one range.
+    /// Looks at every block, before some of them change: all are of one range.
     pub(super) fn check_range(&self, words: &Frames<'_>) -> Result<Found, FreeError> {
-        let found = self.look(words)?;
+        let found = self.look_to_change(words)?;
         if found.is_range {
             return Ok(found);
         }

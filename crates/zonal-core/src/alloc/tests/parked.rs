@@ -7,6 +7,8 @@ use std::vec::Vec;
 use super::platform::{Script, Shape, on_cpu};
 use crate::alloc::range::RangeRequest;
 use crate::alloc::{Allocator, FreeError, Request, Sysctl};
+use crate::frame::claim::First;
+use crate::frame::{PageState, PageWord};
 use crate::gfp::Gfp;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
@@ -93,6 +95,102 @@ fn no_part_of_a_parked_range_is_freed_twice_or_has_two_owners() {
         others.into_iter().for_each(|page| pool.free(page, Order::ZERO).unwrap());
         r.free(again).unwrap();
         pool.validate().unwrap();
+    }
+    all_is_back(&pool);
+}
+
+/// What the first word of a range says of it.
+fn first_of(pool: &Allocator<'_, Script>, range: &Range<Pfn>) -> First {
+    let frame = pool.zones()[0].frame(range.start) as usize;
+    PageWord(pool.words()[frame].load(Relaxed)).first()
+}
+
+/// A free of any part, or another change, leaves a range that goes by the words of its blocks: it
+/// is parked no more, and each of its pages is freed once.
+#[test]
+fn a_range_that_is_changed_tells_its_length_no_more() {
+    type Change = fn(&Allocator<'_, Script>, Range<Pfn>) -> Vec<Range<Pfn>>;
+    fn part(range: &Range<Pfn>, from: u64, to: u64) -> Range<Pfn> {
+        Pfn(range.start.0 + from)..Pfn(range.start.0 + to)
+    }
+    let changes: [Change; 7] = [
+        |pool, range| {
+            pool.ranges().free(part(&range, 0, 3)).unwrap();
+            [part(&range, 3, 7)].into()
+        },
+        |pool, range| {
+            pool.ranges().free(part(&range, 4, 6)).unwrap();
+            [part(&range, 0, 4), part(&range, 6, 7)].into()
+        },
+        |pool, range| {
+            pool.ranges().free(part(&range, 6, 7)).unwrap();
+            [part(&range, 0, 6)].into()
+        },
+        |pool, range| {
+            pool.ranges().split(range.clone(), Pfn(range.start.0 + 6)).unwrap();
+            [part(&range, 6, 7), part(&range, 0, 6)].into()
+        },
+        |pool, range| {
+            pool.ranges().split(range.clone(), Pfn(range.start.0 + 4)).unwrap();
+            pool.ranges().join(range.clone(), Pfn(range.start.0 + 4)).unwrap();
+            [range].into()
+        },
+        |pool, range| {
+            // The page behind it waits on a list.
+            pool.ranges().grow(range.clone(), 1, Gfp::KERNEL).unwrap();
+            pool.ranges().free(range.clone()).unwrap();
+            [part(&range, 7, 8)].into()
+        },
+        |pool, range| {
+            pool.ranges().into_blocks(part(&range, 4, 6), Order::ZERO).unwrap();
+            for page in [4, 5] {
+                pool.free(Pfn(range.start.0 + page), Order::ZERO).unwrap();
+            }
+            [part(&range, 0, 4), part(&range, 6, 7)].into()
+        },
+    ];
+    for change in changes {
+        for was_parked in [false, true] {
+            let pool = boot(Policy::KERNEL);
+            let range = if was_parked {
+                park(&pool, 7);
+                alloc(&pool, RangeRequest::new(7))
+            } else {
+                alloc(&pool, RangeRequest::new(7))
+            };
+            assert!(matches!(first_of(&pool, &range), First::Told(_)));
+            let left = change(&pool, range.clone());
+            assert!(!matches!(first_of(&pool, &range), First::Told(_)));
+            assert!(pool.ranges().free(Pfn(range.start.0)..Pfn(range.start.0 + 8)).is_err());
+            assert!(left == [range.clone()] || pool.ranges().free(range.clone()).is_err());
+            assert_eq!(parked(&pool), None);
+            pool.validate().unwrap();
+            for part in left {
+                pool.ranges().free(part.clone()).unwrap();
+                assert_eq!(parked(&pool), None);
+                assert!(pool.ranges().free(part).is_err());
+            }
+            all_is_back(&pool);
+        }
+    }
+}
+
+#[test]
+fn what_a_cpu_keeps_is_in_nobodys_hands() {
+    let pool = boot(Policy::KERNEL);
+    for wanted in [4..6, 6..7, 1..3] {
+        let range = park(&pool, 7);
+        assert_eq!(pool.allocated().count(), 0);
+        for page in range.start.0..range.end.0 {
+            let state = pool.frame_state(pool.zones()[0].frame(Pfn(page)) as usize);
+            let is_kept = matches!(state, PageState::Cached { .. } | PageState::None);
+            assert!(is_kept, "{page}: {state:?}");
+        }
+        // Any part of it is there for who wants these pages.
+        let wanted = Pfn(range.start.0 + wanted.start)..Pfn(range.start.0 + wanted.end);
+        pool.ranges().alloc_at(wanted.clone(), Gfp::KERNEL).unwrap();
+        pool.ranges().free(wanted).unwrap();
+        pool.drain_all();
     }
     all_is_back(&pool);
 }

@@ -2,7 +2,10 @@
 
 use super::platform::{Script, Shape};
 use crate::alloc::pcp_ops::PcpOps;
+use crate::alloc::range::RangeRequest;
 use crate::alloc::{Allocator, Fault, Request};
+use crate::frame::PageWord;
+use crate::frame::claim::First;
 use crate::pcp::state::Pcp;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
@@ -100,6 +103,19 @@ fn a_magazine_that_is_on_no_stack_is_found() {
     let mut locked = pool.zone_ops(ZONE).lock();
     depot.emptied(&mut locked, pool.tables.slots, lost);
     drop(locked);
+    pool.validate().unwrap();
+}
+
+#[test]
+fn a_range_that_tells_another_length_than_it_has_is_found() {
+    let pool = Shape::uniform(1, 1 << 16, 2).boot(Policy::KERNEL);
+    let start = pool.ranges().alloc(RangeRequest::new(7)).unwrap();
+    let word = &pool.words()[pool.zones()[0].frame(start) as usize];
+    for pages in [3, 6, 8, 511] {
+        let First::Told(plain) = PageWord(word.load(Relaxed)).first() else { panic!("untold") };
+        let told = PageWord(plain).as_told(pages).bits();
+        planted!(pool, word, told, Fault::RangeLength(ZONE, _));
+    }
     pool.validate().unwrap();
 }
 

@@ -128,7 +128,13 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             PageState::Allocated { order: actual, .. } => {
                 Err(FreeError::WrongOrder { pfn, given: order, actual, zone })
             }
-            PageState::Range { order, .. } => Err(FreeError::InRange { pfn, order, zone }),
+            PageState::Range { order, .. } => {
+                let index = self.frames().index(pfn);
+                match index.is_some_and(|at| self.is_parked(at)) {
+                    true => Err(FreeError::DoubleFree { pfn, order, zone }),
+                    false => Err(FreeError::InRange { pfn, order, zone }),
+                }
+            }
             PageState::Free { order, .. } | PageState::Cached { order, .. } => {
                 Err(FreeError::DoubleFree { pfn, order, zone })
             }

@@ -5,18 +5,20 @@ use core::ops::Range;
 use super::{Want, ZoneOps};
 use crate::alloc::range::Obstacle;
 use crate::buddy::{containing_block, largest_blocks};
-use crate::frame::{Frames, PageState, PageWord, claim};
+use crate::frame::claim::First;
+use crate::frame::{Frames, PageState, PageWord, PcpId, claim};
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
+use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{Migratetype, Order, ZoneKind};
+use crate::types::{Migratetype, Order, PAGEBLOCK_PAGES, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, LockedZone};
 use crate::zone::watermark::Watermark;
 
 /// Blocks looked at in one hold of the zone lock while a zone is measured.
 const HOLD_LOOKS: u32 = 1 << 10;
 
-impl<P: Platform> ZoneOps<'_, '_, P> {
+impl<'a, P: Platform> ZoneOps<'_, 'a, P> {
     /// Takes free frames out of the locked buddy and writes their words; `first`: a range begins
     /// with them.
     ///
@@ -51,15 +53,41 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         }));
     }
 
+    /// Whether the block at this frame is part of a range that a CPU keeps (PARK-3).
+    pub fn is_parked(self, at: u32) -> bool {
+        let first = first_of_range(&self.frames(), at);
+        // Relaxed: a look.
+        first.is_some_and(|first| PageWord(first.load(Relaxed)).first() == First::Parked)
+    }
+
+    /// Before anything but a free of all of it becomes of the range that the block at this frame
+    /// is part of: its first word tells its length no more (RANGE-6). `false`: a CPU keeps it.
+    pub fn untell(self, at: u32) -> bool {
+        let first = first_of_range(&self.frames(), at);
+        first.is_none_or(|first| claim::untell(first, |word| PageWord(word).first()))
+    }
+
+    /// What the block at a frame is: what its word says, but for blocks that continue a range which
+    /// a CPU keeps. Those are on its lists as far as anybody else can see.
+    pub fn state_at(self, at: u32) -> PageState {
+        let state = self.frames().load(at).state();
+        if let PageState::Range { order, mt, first: false, .. } = state
+            && self.is_parked(at)
+        {
+            return PageState::Cached { order, mt, pcp: PcpId::PARKED };
+        }
+        state
+    }
+
     /// Why a frame is not free for anybody. The zone lock is held.
     pub fn obstacle(self, idx: u32) -> Obstacle {
         let words = self.frames();
-        let Some((head, word)) = containing_block(&words, idx) else {
+        let Some((head, _)) = containing_block(&words, idx) else {
             // The words of a CPU's own free pages say nothing.
             let is_there = self.owned().has(words.pfn(idx));
             return if is_there { Obstacle::Cached } else { Obstacle::Absent };
         };
-        match word.state() {
+        match self.state_at(head) {
             PageState::Allocated { order, .. } | PageState::Range { order, .. } => {
                 Obstacle::Held(words.pfn(head), order)
             }
@@ -104,4 +132,18 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         }
         u64::from(longest)
     }
+}
+
+/// The first block of the range that the block at this frame is part of, if fewer pages than a
+/// pageblock's are in front of it there: no range that tells its length or is parked has more
+/// (RANGE-6).
+fn first_of_range<'a>(words: &Frames<'a>, at: u32) -> Option<&'a AtomicU64> {
+    let mut head = at;
+    while words.load(head).continues_range() {
+        (head, _) = containing_block(words, head.checked_sub(1)?)?;
+        if at - head >= PAGEBLOCK_PAGES as u32 {
+            return None;
+        }
+    }
+    words.word(head)
 }
