@@ -62,19 +62,13 @@ fn fields(row: &Row) -> Vec<String> {
 #[pyclass(frozen, module = "zonal._native")]
 pub struct RowTexts(Arc<Vec<Row>>);
 
-/// Between the fields of a row in one text: no field has it.
-const END: char = '\u{1f}';
-
 #[pymethods]
 impl RowTexts {
     /// Rows that `lines` gave.
     #[new]
     fn new(py: Python<'_>, lines: Vec<String>) -> PyResult<RowTexts> {
-        let read = |line: &String| {
-            Row::of(&line.split(END).map(str::to_owned).collect::<Vec<_>>()).map_err(Fault::from)
-        };
-        let rows: Result<Vec<Row>, Fault> = py.detach(|| lines.iter().map(read).collect());
-        Ok(RowTexts(Arc::new(rows?)))
+        let read = || lines.iter().map(|line| Row::of_text(line)).collect::<Result<_, _>>();
+        Ok(RowTexts(Arc::new(py.detach(read).map_err(Fault::from)?)))
     }
 
     fn __len__(&self) -> usize {
@@ -107,9 +101,7 @@ impl RowTexts {
         len: usize,
     ) -> PyResult<Vec<String>> {
         let numbers = self.part(start, step, len)?;
-        let end = END.to_string();
-        let line = |at: usize| self.0[at].fields().collect::<Vec<_>>().join(&end);
-        Ok(py.detach(|| numbers.map(line).collect()))
+        Ok(py.detach(|| numbers.map(|at| self.0[at].text().to_owned()).collect()))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Files of sweeps joined into one.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::file::{self, Rows};
@@ -28,11 +30,16 @@ impl Join {
     /// # Errors
     /// A file that is missing or no sweep's, and rows of another version or that contradict others.
     pub fn file(&mut self, path: &Path) -> Result<(), LabError> {
-        if !path.is_file() {
-            let what = "there is no such file; expected the file of a sweep";
-            return Err(LabError::Plan(format!("{}: {what}", path.display())));
-        }
-        file::read(path, &mut self.0)
+        let wrong: String = match fs::metadata(path) {
+            Ok(there) if there.is_file() => return file::read(path, &mut self.0),
+            Ok(there) if there.is_dir() => "this is a directory; expected the files in it".into(),
+            Ok(_) => "this is no regular file; expected the file of a sweep".into(),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                "there is no such file; expected the file of a sweep".into()
+            }
+            Err(error) => error.to_string(),
+        };
+        Err(file::wrong(path, &wrong))
     }
 
     /// Adds a row. The same row again changes nothing.

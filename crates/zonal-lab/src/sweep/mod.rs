@@ -316,6 +316,10 @@ mod tests {
         }
         let error = merge(&[path("no.csv")], None).unwrap_err().to_string();
         assert!(error.contains("no.csv: there is no such file"), "{error}");
+        let error = merge(&[folder.path().to_owned()], None).unwrap_err().to_string();
+        assert!(error.contains(": this is a directory; expected the files in it"), "{error}");
+        let error = merge(&["/dev/null".into()], None).unwrap_err().to_string();
+        assert!(error.contains("/dev/null: this is no regular file"), "{error}");
     }
 
     #[test]

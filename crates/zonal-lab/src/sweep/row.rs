@@ -147,6 +147,19 @@ impl Row {
         Ok(Row::joined(fields))
     }
 
+    /// The row in one piece, which [`of_text`](Self::of_text) reads.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The row of what [`text`](Self::text) gave, here or in another process.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn of_text(text: &str) -> Result<Row, LabError> {
+        Row::checked(text.split(END))
+    }
+
     /// The fields, in the order of the columns.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.split(END)
