@@ -18,7 +18,6 @@ use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 use zonal_bench::{
     Bench, Cpus, Crew, Earlier, Machine, Options, Report, measure_alone, run, subjects,
     table,
@@ -86,10 +85,7 @@ fn measure(arguments: Arguments) -> anyhow::Result<Report> {
     let mut earlier = arguments.compare.as_deref().map(read_earlier).transpose()?;
     ensure!(!cfg!(debug_assertions), "a debug build measures nothing: run it with --release");
     let base = if arguments.quick { Options::quick() } else { Options::full() };
-    let base = match arguments.minutes {
-        Some(minutes) => base.within(Duration::from_secs(minutes * 60)),
-        None => base,
-    };
+    let base = base.within(arguments.minutes);
     let options = Options { only: arguments.only, benches: arguments.bench, ..base };
     // A file that cannot be written is found before the minutes of measuring, not after.
     if let Some(path) = &arguments.csv {

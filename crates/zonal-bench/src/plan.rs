@@ -58,9 +58,10 @@ impl Options {
         }
     }
 
-    /// The same in so much time, or what its shortest rounds take.
-    pub fn within(self, budget: Duration) -> Options {
-        Options { budget: Some(budget), ..self }
+    /// The same in so many minutes, or what its shortest rounds take; `None` changes nothing.
+    pub fn within(self, minutes: Option<u64>) -> Options {
+        let asked = minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
+        Options { budget: asked.or(self.budget), ..self }
     }
 
     /// A run of milliseconds, for tests: every path is taken, no figure means anything.

@@ -89,10 +89,7 @@ pub fn run_bench(args: &BenchArgs) -> anyhow::Result<Verdict> {
     let mut earlier = args.compare.as_deref().map(read_earlier).transpose()?;
     ensure_measures()?;
     let base = if args.quick { Options::quick() } else { Options::full() };
-    let base = match args.minutes {
-        Some(minutes) => base.within(Duration::from_secs(minutes * 60)),
-        None => base,
-    };
+    let base = base.within(args.minutes);
     let options = Options { only: args.only.clone(), benches: args.bench.clone(), ..base };
     // A file that cannot be written is found before the minutes of measuring, not after.
     let csv = args.csv.as_deref().map(output::Target::new).transpose()?;

@@ -56,11 +56,9 @@ mod sequences;
 
 pub(crate) use sequences::{pop_any, pop_block, pop_page, push_any, push_block, push_page};
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 
-use crate::sys::rseq_abi::cpu_field;
-use zonal_core::pcp::offsets::list::ALLOCATED;
-use zonal_core::pcp::offsets::{LIST_BYTES, LISTS, NEAR_FRAMES, ROW_WORD};
+use zonal_core::pcp::offsets::LIST_BYTES;
 use zonal_core::pcp::state::PCP_BYTES;
 use zonal_core::types::NR_ORDERS;
 
@@ -84,8 +82,6 @@ pub(crate) struct Fast {
     pub(crate) several_kinds: bool,
     /// Offset in bytes of each order's list from the first one; [`NO_OFFSET`] without a list.
     pub(crate) lists: [u16; NR_ORDERS],
-    /// The same of the row, which takes pages that other CPUs handed out.
-    pub(crate) row: u16,
 }
 
 /// Bytes from the end of the table of pcps to [`Fast`]: the two pcps of no CPU, and as much as
@@ -141,26 +137,6 @@ impl std::ops::Deref for FastRef {
         // SAFETY: (1) alive, and never written (`new`).
         unsafe { &*self.fast }
     }
-}
-
-/// What the word of a page says that the running CPU's `list` handed out, of the zone that it
-/// prefers, and of one that its row takes, if that takes any. As of now: the thread may be moved.
-///
-/// # Safety
-/// 1. `fast` is of a live pool whose fast path is on.
-/// 2. All threads have an rseq area at `fast.area` (RSEQ-2, RSEQ-3).
-/// 3. `list` is a list of the pool.
-pub(crate) unsafe fn row_words(fast: FastRef, list: usize) -> (u64, Option<u64>) {
-    // SAFETY: (1) this function's (2).
-    let cpu = unsafe { cpu_field(fast.area) };
-    let to_pcp = (PCPS_TO_FAST + PCP_BYTES) as isize + cpu as isize * PCP_BYTES as isize;
-    let pcp = fast.as_ptr().wrapping_byte_offset(-to_pcp).cast::<AtomicU64>();
-    // SAFETY: (1) a CPU's pcp, or one of no CPU, lies there (FAST-5), and so do its fields.
-    let word = |at: usize| unsafe { &*pcp.wrapping_byte_add(at) }.load(Relaxed);
-    // SAFETY: (1) as above.
-    let near = unsafe { &*pcp.wrapping_byte_add(NEAR_FRAMES).cast::<AtomicU32>() };
-    let row = (near.load(Relaxed) == 0).then(|| word(ROW_WORD));
-    (word(LISTS + list + ALLOCATED), row)
 }
 
 /// A block that was popped, or none.

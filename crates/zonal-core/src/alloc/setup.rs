@@ -151,7 +151,6 @@ fn fill_pcps(
             pcp.tracks_swing = policy.pcp.fixed().tracks_swing();
             (pcp.first_frame, pcp.frames) =
                 (zones[zone].frame_base as u32, zones[zone].spanned as u32);
-            *pcp.near_frames.get_mut() = pcp.frames;
             pcp.start_pfn = zones[zone].start_pfn;
             pcp.ready.page_shift = pcp.start_pfn.wrapping_sub(u64::from(pcp.first_frame));
             pcp.ready.block_shift = zones[zone].block_shift;
@@ -177,8 +176,6 @@ fn fill_pcps(
             let rank = (zone + zones.len() - preferred) % zones.len();
             let pcp = &mut pcps[order.position(0, cpu, rank)];
             pcp.depot_cpu = CpuId(depots.of(cpu) as u32);
-            let of_group = depots.size(depots.of(cpu));
-            pcp.has_row = map.row().is_some() && of_group.magazines > 0;
             let size = depots.size(cpu);
             pcp.depot.set_up(slots, base, size);
             base += size.slots();

@@ -51,10 +51,6 @@ pub struct ZoneStats {
     pub depot_puts: u64,
     /// Magazines that pcps took from depots.
     pub depot_takes: u64,
-    /// Of these, rows of their own pages that other CPUs gave back.
-    pub row_takes: u64,
-    /// Base pages in rows, on their way to the CPUs that handed them out: part of `cached_pages`.
-    pub row_pages: u64,
     /// Allocations.
     pub allocs: u64,
     /// Base pages allocated (`pgalloc`).
@@ -267,8 +263,6 @@ fn add_pcp(stats: &mut ZoneStats, pcp: &Pcp) {
     stats.drains += events.drains.load(Relaxed);
     stats.depot_puts += events.depot_puts.load(Relaxed);
     stats.depot_takes += events.depot_takes.load(Relaxed);
-    stats.row_takes += events.row_takes.load(Relaxed);
-    stats.row_pages += u64::from(pcp.row_pages());
     stats.direct_pages += direct_pages;
     stats.direct_allocs += direct;
     stats.double_frees += events.double_frees.load(Relaxed);

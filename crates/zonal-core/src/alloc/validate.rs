@@ -241,7 +241,7 @@ fn validate_pcp<'a, P: Platform>(ops: ZoneOps<'_, 'a, P>, pcp: &'a Pcp) -> Resul
 fn validate_depots<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<u64, Fault> {
     let (on, zone) = (ops.on, ops.zone);
     for (cpu, depot) in ops.depots() {
-        match depot.arrays(on.slots, ops.shelves(cpu).map(|(_, shelf)| shelf)) {
+        match depot.arrays(on.slots) {
             (stacked, has) if stacked != has => {
                 return Err(Fault::Magazines(zone.id, cpu, stacked, has));
             }

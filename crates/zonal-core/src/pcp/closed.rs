@@ -380,7 +380,9 @@ impl<'a> Closed<'a> {
     pub fn drop_cold(&mut self, list: usize, n: u32) {
         let record = &self.pcp.lists[list];
         self.set_len(list, self.len(list) - n);
-        record.raise_lo(n, self.len(list));
+        // An empty list has all of its slots again.
+        let lo = if self.len(list) == 0 { 0 } else { record.lo.load(Relaxed) + n };
+        record.set_lo(lo);
         record.drained.store(record.drained.load(Relaxed) + u64::from(n), Relaxed);
         let pages = record.pages_of(n);
         self.count -= pages;
@@ -539,7 +541,6 @@ impl<'a> Closed<'a> {
     /// How long pushes may make the active list without a decision (PCP-4). The base of other
     /// lists' limits stays in the pcp: a list can become active without a closing.
     fn set_limit(&self) {
-        self.pcp.set_near(self.word);
         let granted = if self.zone.budget.is_on() { self.granted() } else { PageCount::MAX };
         // Fast operations keep `count` below the limit, so it may be one more than was granted.
         let high = self.high().min(granted.saturating_add(PageCount::new(1)));

@@ -15,10 +15,6 @@
 //! link on a stack, and its number of frames. A magazine belongs to the thread that has popped it,
 //! which writes the words of its frames with only the pcp's gate held.
 //!
-//! Besides, each pcp has a shelf for magazines of its own pages that other CPUs give back as rows
-//! (`alloc/pcp_ops/row.rs`): a stack beside those of the group's depot, for its arrays. What is
-//! said of the depot's stacks below holds for the shelves in all pcps of its group (ROW-1).
-//!
 //! # Invariants
 //! - **DEPOT-1** magazines are put and taken with a pcp's gate or the zone lock held, which
 //!   [`MovesMagazines`] asks for. A holder of all of these (`hold_all`) finds every magazine on a
@@ -84,15 +80,11 @@ pub struct DepotPolicy {
     /// A refill takes blocks of the buddy whole, up to this order, and leaves what the list does
     /// not need; 0: it takes what the list needs, one by one.
     pub block: u8,
-    /// Pages of another CPU that a CPU keeps apart and gives back to that one together; 0: who
-    /// frees a page keeps it.
-    pub row: u16,
 }
 
 impl DepotPolicy {
     /// No depots: every kernel.
-    pub const OFF: DepotPolicy =
-        DepotPolicy { magazines: 0, group: DepotGroup::Cache, block: 0, row: 0 };
+    pub const OFF: DepotPolicy = DepotPolicy { magazines: 0, group: DepotGroup::Cache, block: 0 };
 }
 
 /// The size of one depot.
@@ -163,8 +155,7 @@ pub struct Depot {
     turn_low: AtomicU32,
     /// Empty arrays.
     empty: AtomicU64,
-    /// Full magazines, by list. Those of the row are for the CPU in whose pcp this lies, whether
-    /// the depot of its group does or not.
+    /// Full magazines, by list.
     full: [AtomicU64; NR_LISTS],
     /// Its first slot.
     base: u32,
@@ -251,10 +242,14 @@ impl Depot {
         PageCount::new(self.pages.load(Relaxed))
     }
 
-    /// How often anything was put on the shelves here or taken. While it stands still nothing came
-    /// or went.
+    /// How often anything was put or taken. While it stands still nothing came or went.
     pub fn changes(&self) -> u64 {
         self.full.iter().map(stack::changes).fold(0, u64::wrapping_add)
+    }
+
+    /// Whether there is a magazine of this list.
+    pub(crate) fn has(&self, list: usize) -> bool {
+        stack::top(&self.full[list]).is_some()
     }
 
     fn slots_of<'a>(&self, slots: &'a [AtomicU32], number: u32) -> &'a [AtomicU32] {
@@ -291,41 +286,35 @@ impl Depot {
         Some(Magazine { slots: self.slots_of(slots, number), number, len: 0, pages })
     }
 
-    /// The full magazines of a list; of the row's, those that go to the CPU in whose pcp this lies.
-    #[inline]
-    pub(crate) fn shelf(&self, list: usize) -> &AtomicU64 {
-        &self.full[list]
-    }
-
-    /// Leaves a magazine on a shelf, whose blocks are of `order`.
+    /// Leaves a magazine of `list`, whose blocks are of `order`.
     #[inline]
     pub(crate) fn put(
         &self,
         _held: &mut impl MovesMagazines,
         magazine: Magazine<'_>,
-        shelf: &AtomicU64,
+        list: usize,
         order: Order,
     ) {
         let missing = magazine.pages - PageCount::of_blocks(magazine.len, order);
         if !missing.is_zero() {
             self.pages.fetch_sub(missing.get(), Relaxed);
         }
-        stack::push(shelf, magazine.number, |below| {
+        stack::push(&self.full[list], magazine.number, |below| {
             magazine.slots[0].store(magazine.len << LINK_BITS | below, Relaxed);
         });
     }
 
-    /// Takes a magazine from a shelf, whose blocks are of `order`. Give the array back by
+    /// Takes a magazine of `list`, whose blocks are of `order`. Give the array back by
     /// [`emptied`](Self::emptied).
     #[inline]
     pub(crate) fn take<'a>(
         &self,
         _held: &mut impl MovesMagazines,
         slots: &'a [AtomicU32],
-        shelf: &AtomicU64,
+        list: usize,
         order: Order,
     ) -> Option<Magazine<'a>> {
-        let number = stack::pop(shelf, |number| self.link(slots, number))?;
+        let number = stack::pop(&self.full[list], |number| self.link(slots, number))?;
         let mut magazine = Magazine::full(self.slots_of(slots, number), number);
         magazine.pages = PageCount::of_blocks(magazine.len, order);
         Some(magazine)
@@ -378,27 +367,24 @@ impl Depot {
         PageCount::new(self.low.swap(pages, Relaxed).min(pages))
     }
 
-    /// Every full magazine of a shelf, for walks while nothing is put or taken.
+    /// Every full magazine and its list, for walks while nothing is put or taken.
     pub(crate) fn each<'a>(
         &self,
         slots: &'a [AtomicU32],
-        shelf: &AtomicU64,
-        mut see: impl FnMut(&'a [AtomicU32]),
+        mut see: impl FnMut(usize, &'a [AtomicU32]),
     ) {
-        for number in self.stacked(slots, shelf) {
-            see(Magazine::full(self.slots_of(slots, number), number).frames());
+        for (list, head) in self.full.iter().enumerate() {
+            for number in self.stacked(slots, head) {
+                see(list, Magazine::full(self.slots_of(slots, number), number).frames());
+            }
         }
     }
 
     /// How many arrays its stacks have, and how many it has: the same while nothing is moving
     /// (DEPOT-1).
-    pub(crate) fn arrays<'s>(
-        &'s self,
-        slots: &[AtomicU32],
-        shelves: impl Iterator<Item = &'s AtomicU64>,
-    ) -> (usize, usize) {
+    pub(crate) fn arrays(&self, slots: &[AtomicU32]) -> (usize, usize) {
+        let stacks = self.full.iter().chain([&self.empty]);
         let most = self.magazines as usize + 1;
-        let stacks = shelves.chain([&self.empty]);
         (stacks.flat_map(|head| self.stacked(slots, head)).take(most).count(), most - 1)
     }
 

@@ -49,8 +49,6 @@ pub struct ListMap {
     index: [[u8; NR_PCP_MIGRATETYPES]; NR_ORDERS],
     of: [(Order, Migratetype); NR_LISTS],
     len: usize,
-    /// Blocks of the row of other CPUs' pages; 0: there is none.
-    row: u16,
 }
 
 impl ListMap {
@@ -63,7 +61,6 @@ impl ListMap {
             index: [[NONE; NR_PCP_MIGRATETYPES]; NR_ORDERS],
             of: [(Order::ZERO, Unmovable); NR_LISTS],
             len: 0,
-            row: 0,
         };
         let wanted = |order: Order| orders & (1 << order.get()) != 0;
         if !grouping {
@@ -86,26 +83,6 @@ impl ListMap {
         };
         huge.iter().for_each(|types| map.add(PAGEBLOCK_ORDER, types));
         map
-    }
-
-    /// The same with a list more, behind all others: a row of up to `row` pages that other CPUs
-    /// handed out. Where blocks are grouped by mobility there is none.
-    #[must_use]
-    pub fn with_row(mut self, row: u16) -> ListMap {
-        let pages = self.index[0];
-        let alone = pages[0] == 0 && self.len < NR_LISTS && pages[1..].iter().all(|l| *l == NONE);
-        if alone && row > 0 {
-            self.of[self.len] = self.of[0];
-            self.len += 1;
-            self.row = row;
-        }
-        self
-    }
-
-    /// The list that is a row of other CPUs' pages, the last one, and that of the CPU's own pages.
-    #[inline]
-    pub fn row(&self) -> Option<(usize, usize)> {
-        (self.row > 0).then(|| (self.len - 1, 0))
     }
 
     fn add(&mut self, order: Order, types: &[Migratetype]) {
@@ -147,9 +124,6 @@ impl ListMap {
     /// Slots of one list where the largest holds `pages` pages: a tenth more than the limit, so
     /// that a stack that wanders up is moved down rarely, and room for the smallest refill.
     pub fn capacity(&self, list: usize, pages: usize) -> usize {
-        if self.row().is_some_and(|(row, _)| row == list) {
-            return usize::from(self.row);
-        }
         let (order, _) = self.of[list];
         let blocks = pages >> order.get();
         blocks + (blocks / 8).max(2)

@@ -18,7 +18,6 @@ mod owner_tests;
 pub(crate) mod parked;
 mod parking;
 pub(crate) mod ready;
-pub(crate) mod row;
 pub mod size;
 pub mod stack;
 pub mod state;

@@ -26,11 +26,6 @@ pub const LIST_BYTES: usize = size_of::<PcpList>();
 pub const FIRST_FRAME: usize = offset_of!(Pcp, first_frame);
 /// The zone's frames: a `u32`.
 pub const FRAMES: usize = offset_of!(Pcp, frames);
-/// Those that a push takes from other CPUs where the list is known when the program is compiled:
-/// a `u32`.
-pub const NEAR_FRAMES: usize = offset_of!(Pcp, near_frames);
-/// The word of the pages that its row takes: a `u64`.
-pub const ROW_WORD: usize = offset_of!(Pcp, row_word);
 
 /// Within a list's record.
 pub mod list {

@@ -167,7 +167,11 @@ impl Parked {
     /// For a refresh: whether one was taken since the last.
     pub(crate) fn is_in_use(&self) -> bool {
         let taken = self.taken.load(Relaxed);
-        self.seen.swap(taken, Relaxed) != taken
+        let in_use = self.seen.load(Relaxed) != taken;
+        if in_use {
+            self.seen.store(taken, Relaxed);
+        }
+        in_use
     }
 
     /// Ranges that were taken, and the pages of their blocks.

@@ -63,9 +63,6 @@ pub(crate) const OFFLINE: u8 = 1;
 /// No sequence commits here any more (PCP-7). Set with the gate closed.
 pub(super) const SEALED: u8 = 2;
 
-/// A CPU that gave so many rows back and handed out few pages meanwhile only frees.
-pub(super) const ROWS_IDLE: u8 = 16;
-
 /// One stack of a pcp. A platform's fast path finds the fields by [`offsets`](super::offsets), in
 /// its own memory; no other code can reach them.
 #[derive(Debug, Default)]
@@ -167,18 +164,6 @@ pub struct Pcp {
     pub(crate) depot_cpu: CpuId,
     /// Base pages that the lists may hold of the zone's budget (BUDGET-2); 0 where there is none.
     pub(crate) granted: AtomicU32,
-    /// Frames of which the hot list's push takes pages that other CPUs handed out: all of the
-    /// zone's, or none where those go to the row now.
-    pub(crate) near_frames: AtomicU32,
-    /// The last list is a row ([`ListMap::row`](crate::pcp::lists::ListMap::row)).
-    pub(crate) has_row: bool,
-    /// Rows that left since the CPU handed out about as many pages, up to [`ROWS_IDLE`].
-    pub(crate) rows_idle: AtomicU8,
-    /// Pops of the first list when that was last found.
-    pub(super) row_pops: AtomicU64,
-    /// What the words of pages said that the row takes: handed out by the CPU that they go back to;
-    /// NONE: no CPU yet. Advice: a thread that was moved may bring another one's page.
-    pub(crate) row_word: AtomicU64,
     _room: [u64; ROOM],
     /// The depot of the CPU's group, in the pcp of the group's first CPU; at a pair of lines. What
     /// all CPUs of the group write is in its first two lines, but for the stacks of lists 13 and
@@ -211,9 +196,6 @@ impl Default for Pcp {
             lists_used: 0,
             tuning: Tuning::default(),
             tracks_swing: false,
-            has_row: false,
-            rows_idle: AtomicU8::new(ROWS_IDLE),
-            row_pops: AtomicU64::default(),
             free_high_batch: AtomicU8::default(),
             flags: AtomicU8::default(),
             expire: AtomicU8::default(),
@@ -227,8 +209,6 @@ impl Default for Pcp {
             factor_pushes: AtomicU64::default(),
             swing: AtomicU32::default(),
             granted: AtomicU32::default(),
-            near_frames: AtomicU32::default(),
-            row_word: AtomicU64::default(),
             free_diff: AtomicI64::default(),
             events: PcpEvents::default(),
             depot_cpu: CpuId::default(),
@@ -284,8 +264,6 @@ pub struct PcpEvents<T = u64> {
     pub depot_takes: T,
     /// Their base pages.
     pub depot_taken_pages: T,
-    /// Of the batches taken those that were rows of this CPU's pages, which another one gave back.
-    pub row_takes: T,
     /// Base pages that went from the buddy to a depot.
     pub depot_fill_pages: T,
 }
@@ -310,7 +288,6 @@ impl PcpEvents<AtomicU64> {
             depot_puts: self.depot_puts.load(Relaxed),
             depot_put_pages: self.depot_put_pages.load(Relaxed),
             depot_takes: self.depot_takes.load(Relaxed),
-            row_takes: self.row_takes.load(Relaxed),
             depot_taken_pages: self.depot_taken_pages.load(Relaxed),
             depot_fill_pages: self.depot_fill_pages.load(Relaxed),
         }
@@ -546,11 +523,6 @@ impl PcpList {
         let bytes = i64::from(by) * size_of::<AtomicU32>() as i64;
         self.lo.store(lo, Relaxed);
         self.slots_lo.store(self.slots_lo.load(Relaxed).wrapping_add_signed(bytes), Relaxed);
-    }
-
-    /// Moves the cold end up by `n` blocks; an empty list has all of its slots again.
-    pub(super) fn raise_lo(&self, n: u32, left: u32) {
-        self.set_lo(if left == 0 { 0 } else { self.lo.load(Relaxed) + n });
     }
 
     /// How long the list may get by pushes that decide nothing, where the lists may hold `high`

@@ -129,8 +129,7 @@ impl PcpPolicy {
             Pageblocks::Shared => self.orders,
             Pageblocks::Owned => 0,
         };
-        let row = if self.depot.magazines > 0 { self.depot.row } else { 0 };
-        ListMap::new(orders, self.huge_lists, grouping).with_row(row)
+        ListMap::new(orders, self.huge_lists, grouping)
     }
 }
 

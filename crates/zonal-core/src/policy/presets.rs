@@ -166,7 +166,6 @@ impl Policy {
                 magazines: DEPOT_MAGAZINES,
                 group: DepotGroup::Cache,
                 block: DEPOT_BLOCK,
-                row: 0,
             },
             ..Policy::LINUX_6_19.pcp
         },

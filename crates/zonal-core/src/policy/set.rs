@@ -188,15 +188,6 @@ pub const SETTINGS: &[Setting] = &[
         "CPUs that share a depot: those of a last-level cache (if known), or of a node"),
     setting!("depot.block", pcp.depot.block: u8 in 0..=10,
         "a depot is filled with blocks of up to this order, split outside the zone lock; 0: not"),
-    // A line of page words has 8: rows of fewer pages leave lines with two CPUs.
-    setting!(
-        "depot.row",
-        pcp.depot.row,
-        "another CPU's pages that go back to it together; needs depots, ungrouped lists, sequences",
-        |f| f.write_str("0 (they stay), or 8 to 1023"),
-        |pages: u16, f| write!(f, "{pages}"),
-        |text| text.parse().ok().filter(|pages| matches!(pages, 0 | 8..=1023))
-    ),
     setting!(
         "watermark.min_free",
         watermark.min_free,

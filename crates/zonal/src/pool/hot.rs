@@ -160,12 +160,11 @@ impl FastRef {
         self.hand_out(popped)
     }
 
-    /// Pushes a block that was not pushed: another list was active, another CPU had handed it out,
-    /// or its list is active and the last free was of order 1 to 3, which the sequence for pages
-    /// does not handle. `false`: nothing was done; the list or the row is full, for one.
+    /// Pushes a block that was not pushed: another list was active, or its list is and the last
+    /// free was of order 1 to 3, which the sequence for pages does not handle. `false`: nothing was
+    /// done.
     #[inline]
     fn push_any(self, frame: usize, list: usize) -> bool {
-        let Some(list) = self.list_or_row(frame, list) else { return false };
         // SAFETY: (1) frames are known only where the fast path is on; (2) RSEQ-2, RSEQ-3; (3) the
         // frame is the pool's; (4) so is the list.
         unsafe { rseq::push_any(self, list, frame) }
@@ -177,25 +176,6 @@ impl FastRef {
     pub(super) fn push_page_again(self, frame: usize) -> bool {
         let list = self.list(Order::ZERO).filter(|_| frame < self.frames);
         list.is_some_and(|list| self.push_any(frame, list))
-    }
-
-    /// Where a block of `list` goes: another CPU's page to the row, if that takes pages of that
-    /// one. `None`: the core finds out for whom the row is. A guess: whoever is moved to another
-    /// CPU behind it fills that one's list or row, which is as good.
-    #[inline]
-    fn list_or_row(self, frame: usize, list: usize) -> Option<usize> {
-        if self.row == NO_OFFSET || list != usize::from(self.lists[0]) {
-            return Some(list);
-        }
-        // SAFETY: (1) the frame is one of the pool's, so it has a word.
-        let word = unsafe { &*self.word(frame as isize) }.load(Relaxed);
-        // SAFETY: (1) there is a row, so the fast path is on.
-        let (own, back) = unsafe { rseq::row_words(self, list) };
-        match back {
-            Some(back) if word == back => Some(usize::from(self.row)),
-            Some(back) if word != own && back == PageWord::NONE.bits() => None,
-            _ => Some(list),
-        }
     }
 
     /// The list of an order, as the sequences take it; `None` also where the fast path is off.
@@ -432,8 +412,8 @@ mod tests {
     use zonal_core::types::{CpuId, ZoneId};
 
     use super::*;
+    use crate::Mode;
     use crate::sys::affinity::Pinned;
-    use crate::{Mode, Policy};
 
     /// A free of order 1 to 3 leaves its mark in the hot word. Pages freed behind it stay on the
     /// fast path: the core would find the gate taken and give them to the buddy.
@@ -471,59 +451,6 @@ mod tests {
             assert_eq!(buddy(), before, "{order:?}");
             drop(held);
         }
-        pool.validate().unwrap();
-    }
-
-    /// Pages that the first CPU handed out and the second one frees are kept apart, and go back.
-    #[test]
-    fn pages_of_another_cpu_are_never_handed_out_by_the_one_that_frees_them() {
-        let mut policy = Policy::ZONAL;
-        policy.pcp.depot.row = 64;
-        let pool = Pool::builder().size(1 << 30).policy(policy).build().unwrap();
-        let cpus = crate::sys::affinity::allowed_cpus().unwrap();
-        let (&[one, other, ..], Mode::Rseq) = (&cpus[..], pool.mode()) else {
-            println!("SKIPPED: sequences cannot be used here, or there is one CPU");
-            return;
-        };
-        let take = |count: usize| -> Vec<_> {
-            let page = |_| pool.alloc_pages(Order::ZERO, Gfp::KERNEL).unwrap();
-            (0..count).map(page).collect()
-        };
-        let give = |pages: &[NonNull<u8>]| {
-            // SAFETY: (1) nobody uses the memory.
-            pages.iter().for_each(|page| unsafe { pool.free_pages(*page, Order::ZERO).unwrap() });
-        };
-        let pinned = Pinned::to(one).unwrap();
-        let foreign = take(200);
-        drop(pinned);
-        let pinned = Pinned::to(other).unwrap();
-        // This CPU does not only free.
-        give(&take(200));
-        let free = pool.zone_stats().next().unwrap().free_pages;
-        for (at, page) in foreign.iter().enumerate() {
-            give(std::slice::from_ref(page));
-            if at % 3 == 0 {
-                give(&take(5));
-            }
-        }
-        let allocator = &pool.shared.allocator;
-        let (row, _) = allocator.tables().lists().row().unwrap();
-        let rest = allocator.pcp(ZoneId(0), CpuId(other.0)).listed(row);
-        assert_eq!(rest, 200 % 64, "three rows have left");
-        let again = take(1000);
-        assert!(foreign.iter().all(|page| !again.contains(page)));
-        // SAFETY: (1) as above.
-        let twice = unsafe { pool.free_pages(foreign[0], Order::ZERO) };
-        assert!(twice.is_err(), "it is on its way back");
-        give(&again);
-        drop(pinned);
-        let pinned = Pinned::to(one).unwrap();
-        let back = take(2000);
-        let came = foreign.iter().filter(|page| back.contains(page)).count();
-        assert_eq!(came, 3 * 64);
-        give(&back);
-        drop(pinned);
-        assert!(pool.zone_stats().next().unwrap().free_pages <= free);
         pool.validate().unwrap();
     }
 }

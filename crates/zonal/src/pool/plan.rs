@@ -54,10 +54,6 @@ impl Plan {
                 });
                 list.map_or(NO_OFFSET, list_offset)
             }),
-            row: match allocator.tables().lists().row().filter(|_| use_fast) {
-                Some((row, _)) => list_offset(row),
-                None => NO_OFFSET,
-            },
             several_kinds: self.zones.iter().any(|zone| zone.kind != ZoneKind::Normal),
         }
     }

@@ -36,8 +36,7 @@ use std::arch::asm;
 
 use super::layout::{
     ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, FIRST_FRAME, FRAMES, HI, LEN, LIMIT, LIST_BYTES,
-    LIST_CAP, LISTS, LO, NEAR_FRAMES, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS,
-    STRAY_BITS, THRESHOLD,
+    LIST_CAP, LISTS, LO, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS, STRAY_BITS, THRESHOLD,
 };
 use super::{FastRef, NO_FRAME, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS, RSEQ_SIGNATURE};
@@ -278,6 +277,7 @@ macro_rules! push {
             hi = const LISTS + HI,
             slots = const LISTS + SLOTS,
             first = const FIRST_FRAME,
+            frames = const FRAMES,
             what = const (1 << PCP_SHIFT) - 1,
             end = const PCP_END,
             tag_mask = const TAG_MASK,
@@ -308,7 +308,6 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
             "add {x}, {tag}, {c}, lsl #{cpu_shift}",
             "cinc {w}, {w}, hi",
             mask = const STRAY_BITS | PREV,
-            frames = const NEAR_FRAMES,
             tag = in(reg) TAG_ALLOCATED,
             cpu_shift = const CPU_SHIFT,
         );
@@ -355,7 +354,6 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
             l = out(reg) _,
             mask = in(reg) STRAY_BITS,
             not_prev = const !PREV as i64,
-            frames = const FRAMES,
             threshold = const THRESHOLD,
             active = const LISTS + ACTIVE,
             prev_bits = const LISTS + PREV_BITS,

@@ -13,8 +13,7 @@ pub(super) use list::{
 /// From a store to the first list's record; the offsets within a record count from there.
 pub(super) use offsets::LISTS;
 pub(super) use offsets::{
-    FIRST_FRAME, FRAMES, FREE_COUNT_CAP as CAP, FREE_HIGH_THRESHOLD as THRESHOLD, LIMIT,
-    LIST_BYTES, NEAR_FRAMES,
+    FIRST_FRAME, FRAMES, FREE_COUNT_CAP as CAP, FREE_HIGH_THRESHOLD as THRESHOLD, LIMIT, LIST_BYTES,
 };
 /// From CPU 0's store to [`Fast`](super::Fast).
 pub(super) const CPU0_TO_FAST: usize = PCPS_TO_FAST + PCP_BYTES;

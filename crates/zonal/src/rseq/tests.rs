@@ -65,7 +65,6 @@ impl Bench {
             base: 0,
             frames: FRAMES,
             several_kinds: false,
-            row: super::NO_OFFSET,
             lists: Default::default(),
         };
         // SAFETY: (1) inside `memory`, aligned, and nobody has it yet.
@@ -78,7 +77,6 @@ impl Bench {
         let slots = (0..WINDOW).map(AtomicU32::new).collect();
         let bench = Bench { fast, pcp, cpu, slots, _memory: memory, _pinned: pinned };
         bench.number(offsets::FRAMES).store(FRAMES as u32, Relaxed);
-        bench.number(offsets::NEAR_FRAMES).store(FRAMES as u32, Relaxed);
         bench.number(offsets::FREE_COUNT_CAP).store(CAP, Relaxed);
         bench.number(offsets::FREE_HIGH_THRESHOLD).store(THRESHOLD, Relaxed);
         Some(bench)
@@ -369,7 +367,6 @@ fn a_push_of_another_cpus_block_looks_whether_it_is_the_zones() {
     ] {
         bench.number(offsets::FIRST_FRAME).store(first, Relaxed);
         bench.number(offsets::FRAMES).store(frames, Relaxed);
-        bench.number(offsets::NEAR_FRAMES).store(frames, Relaxed);
         match inside {
             true => bench.check_other(&case, word),
             false => bench.check_refused(&case, word),

@@ -8,8 +8,7 @@ use std::mem::offset_of;
 
 use super::layout::{
     ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, FIRST_FRAME, FRAMES, HI, LEN, LIMIT, LIST_BYTES,
-    LIST_CAP, LISTS, LO, NEAR_FRAMES, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS,
-    STRAY_BITS, THRESHOLD,
+    LIST_CAP, LISTS, LO, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS, STRAY_BITS, THRESHOLD,
 };
 use super::{FAST_TO_WORDS, Fast, FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
@@ -273,6 +272,7 @@ macro_rules! push {
             slots = const LISTS + SLOTS,
             allocated = const LISTS + ALLOCATED,
             first = const FIRST_FRAME,
+            frames = const FRAMES,
             what = const (1 << PCP_SHIFT) - 1,
             end = const PCP_END,
             tag_mask = const TAG_MASK,
@@ -305,7 +305,6 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
             // Carry: free_count is below its cap, so it grows by this page.
             concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
             mask = const STRAY_BITS | PREV,
-            frames = const NEAR_FRAMES,
         );
     }
     true
@@ -332,7 +331,6 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
             "mov {x}, [{p} + {r} + {allocated}]",
             grow_any!("{p} + {r}"),
             r = in(reg) list,
-            frames = const FRAMES,
             mask = const STRAY_BITS,
             prev = const PREV_BIT,
             threshold = const THRESHOLD,
@@ -514,7 +512,6 @@ pub(crate) unsafe fn push_any(fast: FastRef, list: usize, frame: usize) -> bool 
                 grow_any!("{l}")
             ),
             list,
-            frames = const FRAMES,
             prev = const PREV_BIT,
             prev_bits = const LISTS + PREV_BITS,
             threshold = const THRESHOLD,

@@ -130,17 +130,6 @@ pub enum RseqUnusable {
     },
 }
 
-/// The field of the running thread that says its CPU, where its area is `offset` from the thread
-/// pointer: negative without a registration (RSEQ-3).
-///
-/// # Safety
-/// 1. All threads have an area there (RSEQ-1, RSEQ-2).
-#[inline(always)]
-pub(crate) unsafe fn cpu_field(offset: isize) -> i32 {
-    // SAFETY: (1) the field lies in the area of this thread.
-    unsafe { load_thread_u32::<FIELD_CPU_ID>(offset) as i32 }
-}
-
 /// A usable rseq area: the same offset in every thread of this process (RSEQ-1, RSEQ-2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RseqArea {

@@ -81,7 +81,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
     }
 
     fn refresh_pcp(self, zone: &'a Zone, pcp: &'a Pcp) -> bool {
-        let mut changed = self.refresh_row(zone, pcp);
+        let mut changed = false;
         let remote = zone.node != self.on.node_of(pcp.cpu);
         let idle = pcp.count() == 0;
         if pcp.high() > pcp.high_min.load(Relaxed) || pcp.count() > pcp.high() {
@@ -117,18 +117,6 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
             closed.drain_expired();
         }
         true
-    }
-
-    /// The row goes back, and the next page of another CPU says anew whose pages it takes. Returns
-    /// whether there were any.
-    fn refresh_row(self, zone: &'a Zone, pcp: &'a Pcp) -> bool {
-        if !pcp.has_row {
-            return false;
-        }
-        let closed = (pcp.row_pages() > 0).then(|| PcpOps::close(self.zone_ops(zone), pcp));
-        let closed = closed.flatten().map(|mut closed| closed.refresh_row());
-        pcp.unbind_row();
-        closed.is_some()
     }
 }
 

@@ -4,7 +4,6 @@ use super::CpuOps;
 use crate::alloc::pcp_ops::PcpOps;
 use crate::alloc::request::FreeError;
 use crate::alloc::zone_ops::ZoneOps;
-use crate::frame::PageWord;
 use crate::platform::Platform;
 use crate::types::{Order, Pfn};
 
@@ -16,26 +15,19 @@ impl<P: Platform> CpuOps<'_, '_, P> {
         let zone = on.zone_of(pfn).ok_or(FreeError::Foreign(pfn))?;
         let ops = self.zone_ops(zone);
         // Two frees of one block at the same time: the exchange lets one of them through.
-        let held = ops.claim_word(pfn, zone.frame(pfn), order)?;
-        self.free_claimed(ops, (pfn, order), held, cold);
+        ops.claim_word(pfn, zone.frame(pfn), order)?;
+        self.free_claimed(ops, (pfn, order), cold);
         Ok(())
     }
 
-    /// Takes back a block that the caller has claimed, whose word was `held` before.
+    /// Takes back a block that the caller has claimed.
     #[inline]
-    pub fn free_claimed(
-        self,
-        ops: ZoneOps<'_, '_, P>,
-        (pfn, order): (Pfn, Order),
-        held: PageWord,
-        cold: bool,
-    ) {
+    pub fn free_claimed(self, ops: ZoneOps<'_, '_, P>, (pfn, order): (Pfn, Order), cold: bool) {
         let on = ops.on;
         let frame = ops.zone.frame(pfn);
         let pcp = on.pcp_for(ops.zone.id, self.cpu, cold);
         if let Some(list) = on.map.get(order, ops.pageblock_type(pfn))
             && let Some(mut closed) = PcpOps::try_close(ops, pcp)
-            && let list = closed.list_for(list, held)
             && closed.push_claimed(list, frame, order)
         {
             return;

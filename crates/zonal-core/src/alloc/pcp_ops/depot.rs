@@ -196,7 +196,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     }
 
     /// Leaves the `blocks` coldest blocks of a list. `false`: the depot has no room for them.
-    pub(super) fn put_magazine(&mut self, depot: &Depot, list: usize, blocks: u32) -> bool {
+    fn put_magazine(&mut self, depot: &Depot, list: usize, blocks: u32) -> bool {
         let ops = self.ops;
         let pcp = self.closed.pcp;
         let record = &pcp.lists[list];
@@ -229,8 +229,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         }
         rest.iter().for_each(|slot| one(slot, &mut magazine));
         self.closed.drop_cold(list, blocks);
-        let shelf = self.shelf_for(depot, list);
-        depot.put(&mut self.closed, magazine, shelf, record.order());
+        depot.put(&mut self.closed, magazine, list, record.order());
         pcp.events.depot_puts.fetch_add(1, Relaxed);
         pcp.events.depot_put_pages.fetch_add(record.pages_of(blocks).into(), Relaxed);
         ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
@@ -243,14 +242,10 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let pcp = self.closed.pcp;
         let Some(depot) = ops.depot(pcp).filter(|depot| !depot.pages().is_zero()) else { return 0 };
         let record = &pcp.lists[list];
-        let own = self.rows_back(list).map(|shelf| (shelf, true));
-        let groups = core::iter::once(depot.shelf(list)).chain(ops.rows_of_all(pcp, depot, list));
-        let mut shelves = own.into_iter().chain(groups.map(|shelf| (shelf, false)));
-        let taken = shelves.find_map(|(shelf, own)| {
-            let taken = depot.take(&mut self.closed, ops.on.slots, shelf, record.order())?;
-            Some((taken, shelf, own))
-        });
-        let Some((magazine, shelf, own)) = taken else { return 0 };
+        let Some(magazine) = depot.take(&mut self.closed, ops.on.slots, list, record.order())
+        else {
+            return 0;
+        };
         let word = depot_word(record).0;
         let frames = magazine.frames();
         // Their lines are in the cache of the CPU that left the magazine. Asked for one after the
@@ -258,16 +253,14 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let (rest, rows) = frames.as_rchunks::<RUN>();
         // The words of eight pages are on one line, most often.
         for slots in rows.iter().rev() {
-            let ask = |slot: &AtomicU32| prefetch::for_write(ops.on.word(slot.load(Relaxed)));
-            match own && row_of(slots).is_none() {
-                true => slots.iter().for_each(ask),
-                false => [&slots[RUN - 1], &slots[0]].into_iter().for_each(ask),
+            for slot in [&slots[RUN - 1], &slots[0]] {
+                prefetch::for_write(ops.on.word(slot.load(Relaxed)));
             }
         }
         let pages = record.pages_of(frames.len() as u32);
         let held = self.closed.count() + pages;
         if self.closed.cover(held) < held {
-            depot.put(&mut self.closed, magazine, shelf, record.order());
+            depot.put(&mut self.closed, magazine, list, record.order());
             return 0;
         }
         let mut state = self.closed.state_without_factor();
@@ -292,14 +285,13 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         self.closed.refilled(list, sink);
         depot.emptied(&mut self.closed, ops.on.slots, magazine);
         pcp.events.depot_takes.fetch_add(1, Relaxed);
-        pcp.events.row_takes.fetch_add(u64::from(own), Relaxed);
         pcp.events.depot_taken_pages.fetch_add(record.pages_of(blocks).into(), Relaxed);
         ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
         blocks
     }
 
     /// Blocks of a list that make a magazine.
-    pub(super) fn magazine_blocks(&self, depot: &Depot, list: usize) -> u32 {
+    fn magazine_blocks(&self, depot: &Depot, list: usize) -> u32 {
         let pcp = self.closed.pcp;
         pcp.lists[list].blocks_of(whole_lines(pcp.batch_pages())).clamp(1, depot.blocks())
     }
@@ -359,7 +351,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
                 continue;
             }
             pieces.give(blocks, (ops.on.words, word), &mut magazine);
-            depot.put(&mut self.closed, magazine, depot.shelf(list), record.order());
+            depot.put(&mut self.closed, magazine, list, record.order());
             ops.on.platform.cost(Step::Depot { zone: ops.zone.id, group: pcp.depot_cpu, blocks });
         }
         pcp.events.refills.fetch_add(u64::from(got > 0), Relaxed);

@@ -8,7 +8,6 @@
 //! | `depot` | whole magazines between the pcp and its depot | |
 //! | `blocks` | whole blocks in the bulk calls | |
 //! | `bulk` | many order-0 pages to and from a list | D.9 |
-//! | `row` | another CPU's pages, on their way back to it | |
 //! | `run` | page words of neighbouring frames | |
 
 mod blocks;
@@ -16,7 +15,6 @@ mod bulk;
 mod depot;
 mod drain;
 mod refill;
-mod row;
 pub(super) mod run;
 
 use super::zone_ops::ZoneOps;

@@ -105,7 +105,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
         }
         for block in blocks.iter().flatten() {
             let page = (words.pfn(block.head), block.order);
-            CpuOps::running(self.on).free_claimed(owned.ops, page, PageWord::NONE, false);
+            CpuOps::running(self.on).free_claimed(owned.ops, page, false);
         }
         true
     }

@@ -16,7 +16,7 @@ const CPUS: u32 = 4;
 
 /// Lines of `words` words with pages of more than one owner: a CPU's lists, whoever took pages from
 /// there, the depot.
-pub(super) fn shared_lines(pool: &Allocator<'_, Script>, words: usize) -> Vec<(usize, Vec<CpuId>)> {
+fn shared_lines(pool: &Allocator<'_, Script>, words: usize) -> Vec<(usize, Vec<CpuId>)> {
     let mut owners = BTreeMap::<usize, Vec<CpuId>>::new();
     for (frame, word) in pool.words().iter().enumerate() {
         let (PageState::Cached { pcp, .. } | PageState::Allocated { pcp, .. }) =

@@ -42,7 +42,6 @@ mod range_programs;
 mod ranges;
 mod refresh;
 mod refusal;
-mod row;
 mod runs;
 mod sealed;
 mod setup;

@@ -57,16 +57,14 @@ fn who_holds_everything_finds_every_magazine_on_a_stack() {
                 std::thread::yield_now();
             }
         });
-        let depots = || pool.zone_ops(ZONE).depots();
+        let depots = || pool.zone_ops(ZONE).depots().map(|(_, depot)| depot);
         let mut changes = 0;
         let mut changed = 0;
         for _ in 0..200_000 {
             let mut held = Vec::new();
             pool.hold_all(&mut |one| held.push(one));
-            for (cpu, depot) in depots() {
-                let ops = pool.zone_ops(ZONE);
-                let shelves = ops.shelves(cpu).map(|(_, shelf)| shelf);
-                let (stacked, has) = depot.arrays(pool.tables.slots, shelves);
+            for depot in depots() {
+                let (stacked, has) = depot.arrays(pool.tables.slots);
                 assert_eq!(stacked, has, "a magazine is in somebody's hands");
             }
             while held.pop().is_some() {}

@@ -6,21 +6,15 @@ use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::machine::CPUS_MAX;
 use crate::pcp::depot::{DEPOT, Depot, Magazine};
-use crate::pcp::stack;
 use crate::pcp::state::{Pcp, PcpList};
 use crate::pcp::tune::{PcpParams, SCALE_MAX_DEFAULT};
 use crate::platform::{Platform, Step};
 use crate::policy::Policy;
-use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{CpuId, PageCount};
 use crate::zone::state::LockedZone;
 
 const _: () = assert!(DEPOT.cpu.0 as usize == CPUS_MAX);
-
-/// Whether there is a magazine.
-fn full(shelf: &AtomicU64) -> bool {
-    stack::top(shelf).is_some()
-}
 
 /// The word of a block of `list` in a depot (DEPOT-2).
 pub fn depot_word(list: &PcpList) -> PageWord {
@@ -62,45 +56,9 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         self.depots().map(|(_, depot)| u64::from(depot.pages())).sum()
     }
 
-    /// Where magazines of the depot in a CPU's pcp are, with their list: its own shelves, and for
-    /// each CPU of the group the one of rows that came back to it.
-    pub fn shelves(
-        self,
-        cpu: CpuId,
-    ) -> impl Iterator<Item = (usize, &'a AtomicU64)> + use<'s, 'a, P> {
-        let lists = self.on.map.len();
-        let row = self.on.map.row().map_or(lists, |(row, _)| row);
-        let cpus = if row == lists { 0 } else { self.on.cpus() as u32 };
-        let group = (0..cpus).map(CpuId).filter(move |other| *other != cpu);
-        let rows = group.map(move |other| self.pcp(other)).filter(move |pcp| pcp.depot_cpu == cpu);
-        let rows = rows.map(move |pcp| (row, pcp.depot.shelf(row)));
-        let depot = &self.pcp(cpu).depot;
-        (0..lists).map(move |list| (list, depot.shelf(list))).chain(rows)
-    }
-
-    /// Whether there is a magazine for a CPU's list.
+    /// Whether a CPU's depot has a magazine of a list.
     pub fn depot_has(self, cpu: CpuId, list: usize) -> bool {
-        let pcp = self.pcp(cpu);
-        let own =
-            || self.on.map.row().is_some_and(|(row, of)| of == list && full(pcp.depot.shelf(row)));
-        let has = |depot: &Depot| {
-            full(depot.shelf(list)) || own() || self.rows_of_all(pcp, depot, list).any(full)
-        };
-        self.depot(pcp).is_some_and(has)
-    }
-
-    /// The shelves of rows of a pcp's whole group, where more than half of what the depot may hold
-    /// waits: so those that do not take theirs leave the rest of the group a depot.
-    pub fn rows_of_all(
-        self,
-        pcp: &Pcp,
-        depot: &Depot,
-        list: usize,
-    ) -> impl Iterator<Item = &'a AtomicU64> + use<'s, 'a, P> {
-        let row = self.on.map.row().filter(|(_, own)| *own == list);
-        let row = row.filter(|_| depot.pages().get() > depot.limit().get() / 2);
-        let shelves = row.map(|_| self.shelves(pcp.depot_cpu)).into_iter().flatten();
-        shelves.filter(move |(of, _)| row.is_some_and(|(row, _)| row == *of)).map(|shelf| shelf.1)
+        self.depot(self.pcp(cpu)).is_some_and(|depot| depot.has(list))
     }
 
     /// Whether a depot holds pages, or they are on their way.
@@ -110,10 +68,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
 
     /// How often magazines came to the depots or left them.
     pub fn depot_changes(self) -> u64 {
-        // Those of rows are in the pcps of all CPUs.
-        let cpus = if self.on.policy().pcp.depot.magazines == 0 { 0 } else { self.on.cpus() };
-        let all = (0..cpus).map(|cpu| self.pcp(CpuId(cpu as u32)));
-        all.map(|pcp| pcp.depot.changes()).fold(0, u64::wrapping_add)
+        self.depots().map(|(_, depot)| depot.changes()).fold(0, u64::wrapping_add)
     }
 
     /// Empties the depots into the buddy. Returns the pages moved.
@@ -137,43 +92,29 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     }
 
     /// Moves magazines to the buddy until at least `pages` pages have moved or the depot is empty.
-    /// Large blocks first, rows last. Returns the pages moved.
+    /// Large blocks first. Returns the pages moved.
     fn empty(self, cpu: CpuId, depot: &'a Depot, pages: PageCount) -> u64 {
         let mut moved = 0;
-        let lists = self.on.map.len();
-        let row = self.on.map.row().map_or(lists, |(row, _)| row);
-        for list in (0..row).rev().chain(row..lists) {
-            let shelves = self.shelves(cpu).filter(|(of, _)| *of == list);
-            for (_, shelf) in shelves {
-                moved += self.empty_shelf((cpu, depot), (list, shelf), u64::from(pages) - moved);
-                if moved >= u64::from(pages) || depot.is_empty() {
-                    return moved;
-                }
+        let mut list = self.on.map.len();
+        while moved < u64::from(pages) && list > 0 && !depot.is_empty() {
+            if !depot.has(list - 1) {
+                list -= 1;
+                continue;
             }
-        }
-        moved
-    }
-
-    /// The same of one shelf.
-    fn empty_shelf(
-        self,
-        (cpu, depot): (CpuId, &'a Depot),
-        (list, shelf): (usize, &AtomicU64),
-        pages: u64,
-    ) -> u64 {
-        let mut moved = 0;
-        while moved < pages && full(shelf) {
-            let record = &self.pcp(cpu).lists[list];
+            let record = &self.pcp(cpu).lists[list - 1];
             // The lock first (DEPOT-1).
             let mut locked = self.lock();
-            let taken = depot.take(&mut locked, self.on.slots, shelf, record.order());
-            let Some(magazine) = taken else { break };
-            moved += self.free_magazine(&mut locked, record, &magazine);
-            let blocks = magazine.frames().len() as u32;
-            depot.emptied(&mut locked, self.on.slots, magazine);
-            drop(locked);
-            let zone = self.zone.id;
-            self.on.platform.cost(Step::Depot { zone, group: cpu, blocks });
+            match depot.take(&mut locked, self.on.slots, list - 1, record.order()) {
+                Some(magazine) => {
+                    moved += self.free_magazine(&mut locked, record, &magazine);
+                    let blocks = magazine.frames().len() as u32;
+                    depot.emptied(&mut locked, self.on.slots, magazine);
+                    drop(locked);
+                    let zone = self.zone.id;
+                    self.on.platform.cost(Step::Depot { zone, group: cpu, blocks });
+                }
+                None => list -= 1,
+            }
         }
         moved
     }
@@ -205,12 +146,10 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     pub fn each_in_depots(self, mut see: impl FnMut(&AtomicU32, PageWord)) {
         for (cpu, depot) in self.depots() {
             let lists = &self.pcp(cpu).lists;
-            for (list, shelf) in self.shelves(cpu) {
+            depot.each(self.on.slots, |list, frames| {
                 let word = depot_word(&lists[list]);
-                depot.each(self.on.slots, shelf, |frames| {
-                    frames.iter().for_each(|slot| see(slot, word));
-                });
-            }
+                frames.iter().for_each(|slot| see(slot, word));
+            });
         }
     }
 }

@@ -60,7 +60,6 @@ fn a_refused_value_leaves_the_policy_and_says_what_is_accepted() {
         ("pcp.scale_max", "7", "0 to 6"),
         ("pcp.scale_max", "-1", "0 to 6"),
         ("pcp.high_fraction", "7", "0, or 8 and more"),
-        ("depot.row", "7", "0 (they stay), or 8 to 1023"),
         ("pcp.orders", "3-1", "as 0-3,9"),
         ("pcp.orders", "0-10", "as 0-3,9"),
         ("pcp.orders", "", "as 0-3,9"),
