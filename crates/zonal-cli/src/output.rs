@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ use crate::scratch::Scratch;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zonal_replay::{Phase, Progress};
+use zonal_trace::make::MakeError;
+use zonal_trace::{Recording, place};
 
 /// Writes a line for people to stderr. A reader that has gone is no error.
 pub fn note(text: &str) {
@@ -23,7 +25,7 @@ pub fn data(text: &str) -> io::Result<()> {
     let written = Stdout.write_all(text.as_bytes()).and_then(|()| Stdout.flush());
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        other => other.map_err(|error| io::Error::new(error.kind(), Unwritten(error))),
     }
 }
 
@@ -42,6 +44,18 @@ impl fmt::Display for ReaderIsGone {
 }
 
 impl std::error::Error for ReaderIsGone {}
+
+/// What could not be written, and why.
+#[derive(Debug)]
+struct Unwritten(io::Error);
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "standard output cannot be written: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unwritten {}
 
 fn told(error: io::Error) -> io::Error {
     match error.kind() {
@@ -70,8 +84,8 @@ pub fn is_enough(error: &anyhow::Error) -> bool {
 #[derive(Debug)]
 pub struct Target {
     file: PathBuf,
-    part: PathBuf,
-    _scratch: Scratch,
+    /// Without one, what is there is no plain file, such as `/dev/stdout`, and is written to.
+    part: Option<(PathBuf, Scratch)>,
 }
 
 impl Target {
@@ -84,13 +98,26 @@ impl Target {
         if file.is_dir() {
             anyhow::bail!("{}: is a folder; {expected}", file.display());
         }
-        let mut name = file.file_name().unwrap_or_default().to_owned();
-        name.push(".part");
-        let part = file.with_file_name(name);
-        let _scratch = Scratch::file(part.clone())?;
-        let target = Target { file: file.to_owned(), part, _scratch };
-        fs::write(&target.part, "").with_context(|| format!("{}: {expected}", file.display()))?;
+        let Ok(plain) = place::plain(file) else {
+            return Ok(Target { file: file.to_owned(), part: None });
+        };
+        let failed = || format!("{}: {expected}", file.display());
+        let part = place::part(&plain).with_context(failed)?;
+        let scratch = Scratch::file(part.clone())?;
+        let target = Target { file: plain, part: Some((part.clone(), scratch)) };
+        fs::write(&part, "").with_context(failed)?;
         Ok(target)
+    }
+
+    /// The same, for what comes of a recording: it is none of its files.
+    ///
+    /// # Errors
+    /// As [`Target::new`], and for a file of the recording.
+    pub fn apart_from(recording: &Recording, file: &Path) -> anyhow::Result<Target> {
+        if recording.reads_from(file) {
+            return Err(MakeError::Overwrites(file.to_owned()).into());
+        }
+        Target::new(file)
     }
 
     /// Puts `text` into the file.
@@ -110,21 +137,33 @@ impl Target {
         fill: impl FnOnce(&mut BufWriter<fs::File>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let failed = || format!("cannot write {}", self.file.display());
-        let file = fs::File::create(&self.part).with_context(failed)?;
-        let mut file = BufWriter::new(file);
+        let place = self.part.as_ref().map_or(&self.file, |(part, _)| part);
+        // What is no plain file is not made anew, nor cut.
+        let file = fs::File::options().write(true).create(self.part.is_some()).open(place);
+        let mut file = BufWriter::new(file.with_context(failed)?);
         let filled = fill(&mut file).with_context(failed)?;
         // What a dropped buffer cannot write is lost without a word.
         file.flush().with_context(failed)?;
-        fs::rename(&self.part, &self.file).with_context(failed)?;
+        if let Some((part, _)) = &self.part {
+            fs::rename(part, &self.file).with_context(failed)?;
+        }
         Ok(filled)
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Gone already where the text was written.
-        let _ = fs::remove_file(&self.part);
+        if let Some((part, _)) = &self.part {
+            // Gone already where the text was written.
+            let _ = fs::remove_file(part);
+        }
     }
+}
+
+/// Whether two paths lead to one file, or would.
+pub fn same(one: &Path, other: &Path) -> bool {
+    let whole = |path: &Path| path.canonicalize().or_else(|_| absolute(path)).ok();
+    one == other || whole(one).is_some_and(|one| whole(other) == Some(one))
 }
 
 /// An error and its causes on one line; causes that the text above them quotes are left out.
@@ -258,12 +297,33 @@ mod tests {
         let file = folder.path().join("report.json");
         fs::write(&file, "good").unwrap();
         let target = Target::new(&file).unwrap();
-        fs::remove_file(&target.part).unwrap();
-        std::os::unix::fs::symlink("/dev/full", &target.part).unwrap();
+        let part = target.part.as_ref().unwrap().0.clone();
+        fs::remove_file(&part).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &part).unwrap();
         // Fewer bytes than a buffer holds: only its flush can fail.
         let error = target.write("new").unwrap_err();
         assert!(chain(&error).contains("cannot write"), "{error:#}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "good");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_no_plain_file_is_written_to_and_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("null");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        Target::new(&link).unwrap().write("text").unwrap();
+        assert!(!link.metadata().unwrap().is_file());
+        let (file, link) = (folder.path().join("page.html"), folder.path().join("link.html"));
+        let mine = folder.path().join("link.html.part");
+        fs::write(&file, "old").unwrap();
+        fs::write(&mine, "the user's").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        Target::new(&link).unwrap().write("new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(fs::read_to_string(&mine).unwrap(), "the user's");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 4, "nothing is left behind");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
-use zonal_trace::{Event, Recording};
+use zonal_trace::{Event, Recording, place};
 
 use crate::Error;
 use crate::columns::{ALWAYS, Cells, EVENT, SOME, TEXT, Width, always};
@@ -43,8 +43,8 @@ pub struct Written {
 /// Where a file is until it is whole: beside its place. If there is something already, another name
 /// is taken, which begins as this one.
 pub fn part(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}.part", std::process::id()))
+    let path = place::plain(path).unwrap_or_else(|_| path.to_owned());
+    place::part(&path).unwrap_or(path)
 }
 
 /// Writes a recording as a Parquet file: zstd of this level (1 to 19), a row group for each 524,288
@@ -122,6 +122,7 @@ pub(crate) fn whole(
     path: &Path,
     write: impl FnOnce(File, &Path) -> Result<u64, Error>,
 ) -> Result<Written, Error> {
+    let path = &place::plain(path).map_err(Error::io(path))?;
     let (aside, file) = new_part(path)?;
     let _scratch = Scratch(&aside);
     let rows = write(file, &aside)?;

@@ -92,6 +92,7 @@ pub mod make;
 mod meta;
 mod notice;
 mod perf;
+pub mod place;
 mod polled;
 mod polls;
 mod prices;

@@ -24,6 +24,22 @@ use crate::source::{Source, read_text};
 /// The file's name.
 pub(crate) const FILE: &str = "meta.json";
 
+/// Fields that tell of the run and not of the machine.
+pub(crate) const OF_RUN: [&str; 12] = [
+    "name",
+    "workload",
+    "events",
+    "events_total",
+    "event_share_pct",
+    "stats",
+    "dropped_events",
+    "command_pid",
+    "t_start_ns",
+    "t_end_ns",
+    "pcp_at_start",
+    "pcp_at_end",
+];
+
 /// How many events of one kind a recorder counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventCount {

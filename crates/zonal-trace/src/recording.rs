@@ -88,7 +88,13 @@ impl Recording {
             TraceError::new(path, Position::File, kind)
         };
         let is_directory = match std::fs::metadata(path) {
-            Ok(metadata) => metadata.is_dir(),
+            Ok(metadata) if metadata.is_dir() => true,
+            Ok(metadata) if metadata.is_file() => false,
+            // A pipe, which nobody reads twice, or a device.
+            Ok(_) => {
+                let what = "a pipe or device; expected a file: write it to one first";
+                return Err(io_error(std::io::Error::new(std::io::ErrorKind::InvalidInput, what)));
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let expected = "a recording's directory or event stream".to_owned();
                 let kind = TraceErrorKind::Missing { expected };
@@ -197,14 +203,21 @@ impl Recording {
             files.set("name", format!("{}\n", machine.name).into_bytes());
         }
         if let Some(meta) = files.get(crate::meta::FILE) {
+            let Ok(serde_json::Value::Object(mut meta)) = serde_json::from_slice(meta) else {
+                return;
+            };
             // The text of a kernel shows its step; other forms of the same events do not.
             let step = machine.clock.step_ns;
-            if step != 1
-                && let Ok(mut meta) = serde_json::from_slice::<serde_json::Value>(meta)
-            {
-                meta["clock_step_ns"] = step.into();
-                files.set(crate::meta::FILE, format!("{meta:#}\n").into_bytes());
+            if step != 1 {
+                meta.insert("clock_step_ns".to_owned(), step.into());
             }
+            if self.machine.is_some() {
+                // It describes the machine, and another recording of it.
+                crate::meta::OF_RUN.iter().for_each(|field| drop(meta.remove(*field)));
+                meta.extend(machine.events.map(|events| ("events".to_owned(), events.into())));
+            }
+            let meta = serde_json::Value::Object(meta);
+            files.set(crate::meta::FILE, format!("{meta:#}\n").into_bytes());
         } else {
             let release = machine.kernel_release.as_deref();
             let uname = machine.uname.clone();
@@ -281,6 +294,9 @@ impl Recording {
         machine.cpus = machine.cpus.max(own.cpus);
         machine.kernel_release = own.kernel_release.or(machine.kernel_release);
         machine.uname = own.uname.or(machine.uname);
+        machine.workload = own.workload;
+        machine.command_pid = own.command_pid;
+        machine.workload_ns = own.workload_ns;
         machine.events = own.events;
         machine.events_by_name = own.events_by_name;
         machine.events_dropped = own.events_dropped;

@@ -1,7 +1,5 @@
 //! `zonal lab ablation`: what each published table owes to each mechanism of the model.
 
-use std::path::{Path, absolute};
-
 use anyhow::ensure;
 use comfy_table::{Table as Drawn, presets};
 use serde::Serialize;
@@ -71,7 +69,7 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
     let command = command(args);
     output::note(&command);
     if let (Some(keep), Some(html)) = (&args.keep, &args.html) {
-        ensure!(!same(keep, html), "--keep and --html: both are {}", keep.display());
+        ensure!(!output::same(keep, html), "--keep and --html: both are {}", keep.display());
     }
     let kept = args.keep.clone().map(Kept::at).transpose()?;
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
@@ -103,12 +101,6 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
         _ => ablations.iter().map(text).collect::<Vec<_>>().join("\n"),
     })?;
     Ok(Verdict::Pass)
-}
-
-/// Whether two paths lead to one file, or would.
-fn same(one: &Path, other: &Path) -> bool {
-    let whole = |path: &Path| path.canonicalize().or_else(|_| absolute(path)).ok();
-    one == other || whole(one).is_some_and(|one| whole(other) == Some(one))
 }
 
 /// Says which tables were not played.

@@ -316,7 +316,7 @@ pub struct AblationArgs {
     pub seed: u64,
 
     /// List the mechanisms, and what is left without each.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["experiment", "mechanism", "keep"])]
     pub list: bool,
 
     /// Keep each table in this file as soon as it is finished, and play none again that it has: so

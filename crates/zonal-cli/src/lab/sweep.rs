@@ -1,5 +1,6 @@
 //! `zonal lab sweep`: many runs into one file.
 
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use signal_hook::flag;
 use zonal_lab::recipe::{Recipe, quoted};
 use zonal_lab::report;
 use zonal_lab::sweep::{Column, Done, Merged, Row, Shard, Sweep, axes, column, columns, write};
+use zonal_lab::tape::is_played;
+use zonal_lab::workload::Workload;
 use zonal_parquet::{DataSet, join};
 
 use super::args::SweepArgs;
@@ -53,6 +56,7 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<Verdict> {
         return Ok(Verdict::Pass);
     }
     let output = args.output.as_deref().context("-o FILE.csv is missing")?;
+    apart(args, &whole, output)?;
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
     let mut command = command(&base, &whole, output);
     let (sweep, rows, done) = if args.merge.is_empty() {
@@ -81,6 +85,22 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<Verdict> {
     }
     say(args, output, &rows, (done, missing))?;
     Ok(if missing == 0 { Verdict::Pass } else { Verdict::Failed })
+}
+
+/// What is written is neither written twice nor played.
+fn apart(args: &SweepArgs, sweep: &Sweep, output: &Path) -> anyhow::Result<()> {
+    if let Some(page) = &args.html {
+        ensure!(!output::same(page, output), "--html and -o: both are {}", page.display());
+    }
+    let played: BTreeSet<&str> = sweep.points.iter().map(|point| &*point.recipe.workload).collect();
+    for workload in played {
+        let workload: Workload = workload.parse()?;
+        for file in args.html.as_deref().into_iter().chain([output]) {
+            let file_of = is_played(&workload, file);
+            ensure!(!file_of, "{}: the workload is read from it; write another", file.display());
+        }
+    }
+    Ok(())
 }
 
 fn sharded(sweep: Sweep, shard: Option<Shard>) -> Sweep {

@@ -16,6 +16,12 @@ use crate::verdict::Verdict;
 pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
     check_output(args)?;
     check_load(args)?;
+    if let (Some(every), Some(window)) = (args.every, args.window) {
+        ensure!(
+            window <= every,
+            "--for {window:?} is longer than --every {every:?}: leave both out"
+        );
+    }
     if args.dry_run {
         return dry_run(args);
     }

@@ -71,7 +71,7 @@ pub struct RecordArgs {
 
     /// With --every, remove the oldest window of this run when all of them need more MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024, requires = "every",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub max_mib: u64,
 
     /// MiB of ring for each CPU. Without it an eighth of the available memory, at most 256 MiB
@@ -213,6 +213,9 @@ fn settle(args: &RecordArgs, rings: &Path, written: anyhow::Result<()>) -> anyho
 
 /// Says what a recording would do.
 fn dry_run(args: &RecordArgs) -> anyhow::Result<Verdict> {
+    // Windows change nothing.
+    let no_touch = args.no_touch || args.every.is_some();
+    let args = &RecordArgs { no_touch, ..args.clone() };
     let mut text = Touched::by(&Roots::default(), &options(args)).to_string();
     text.push_str(&format!("write  {}\n", args.output.display()));
     if !args.command.is_empty() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use super::load::{LOOK, Output, process};
 use super::{RecordArgs, Signals, make};
@@ -23,7 +23,6 @@ const DIGITS: usize = 6;
 /// The first window's. Later ones that fail, as where somebody else records, are left out with a
 /// note.
 pub fn run(args: &RecordArgs, every: Duration, window: Duration) -> anyhow::Result<()> {
-    ensure!(window <= every, "--for {window:?} is longer than --every {every:?}: leave both out");
     let signal = Arc::new(AtomicUsize::new(0));
     let begin = Instant::now();
     let mut files = Files::new(&args.output, args.max_mib << 20)?;

@@ -4,7 +4,7 @@ pub mod args;
 mod first;
 mod text;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use zonal_replay::fidelity::page;
 use zonal_replay::{Extras, Pace, Recorded, Replay};
 use zonal_trace::samples;
@@ -24,6 +24,8 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
         Some(path) => crate::trace::open(path, args.machine.as_deref())?,
         None => samples::zlib_make_j4()?,
     };
+    let target = |path| output::Target::apart_from(&recording, path);
+    let target = args.fidelity.as_deref().map(target).transpose()?;
     let mut replay = Replay::new(&recording).policy(policy);
     if let Some(events) = args.limit {
         replay = replay.limit(events);
@@ -49,10 +51,9 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<Verdict> {
     };
     drop(bar);
     let text = text::text(&report);
-    if let (Some(fidelity), Some(path)) = (&report.fidelity, &args.fidelity) {
+    if let (Some(fidelity), Some(target)) = (&report.fidelity, target) {
         let title = format!("{} under {}", report.trace.name, report.policy);
-        let page = page::html(&title, &text, fidelity);
-        std::fs::write(path, page).with_context(|| format!("{}", path.display()))?;
+        target.write(&page::html(&title, &text, fidelity))?;
     }
     text::remarks(&report).for_each(|remark| output::note(&remark));
     output::data(&match args.json {

@@ -23,6 +23,9 @@ use self::args::{NodeArgs, StateArgs, VmstatArgs};
 use crate::output;
 use crate::verdict::Verdict;
 
+/// No text of a kernel is nearly as long.
+const TEXT_BYTES_MAX: u64 = 256 << 20;
+
 /// Prints one of the texts that are of the whole machine.
 ///
 /// # Errors
@@ -113,10 +116,15 @@ fn verdict(end: &EndState) -> Verdict {
 /// The text of a file, or of stdin for `-`.
 fn read_file(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
+    let limit = TEXT_BYTES_MAX + 1;
     let read = match path.as_os_str() == "-" {
-        true => std::io::stdin().lock().read_to_string(&mut text),
-        false => std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)),
+        true => std::io::stdin().lock().take(limit).read_to_string(&mut text),
+        false => {
+            std::fs::File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text))
+        }
     };
+    let long = text.len() as u64 > TEXT_BYTES_MAX;
+    ensure!(!long, "{}: longer than {} MiB", path.display(), TEXT_BYTES_MAX >> 20);
     read.with_context(|| format!("cannot read {}: expected a text of a kernel", path.display()))?;
     Ok(text)
 }

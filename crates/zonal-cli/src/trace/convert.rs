@@ -102,10 +102,7 @@ fn export(input: &InputArgs, output: &OutputArgs, form: Foreign) -> anyhow::Resu
             Written { events: written.rows, bytes: Some(written.bytes) }
         }
         Foreign::Perfetto => {
-            if recording.reads_from(target) {
-                return Err(MakeError::Overwrites(target.to_owned()).into());
-            }
-            let events = output::Target::new(target)?
+            let events = output::Target::apart_from(&recording, target)?
                 .fill(|file| Ok(write_trace(&recording, file, told)?))?;
             Written { events, bytes: Some(std::fs::metadata(target)?.len()) }
         }
@@ -117,6 +114,9 @@ fn export(input: &InputArgs, output: &OutputArgs, form: Foreign) -> anyhow::Resu
 
 /// By way of a .zonal file, whose reader checks what came in.
 fn import(input: &InputArgs, output: &OutputArgs, form: Foreign) -> anyhow::Result<()> {
+    if output::same(&input.trace, &output.output) {
+        return Err(MakeError::Overwrites(output.output.clone()).into());
+    }
     let scratch = Scratch::directory_in(&std::env::temp_dir())?;
     let name = input.trace.file_stem().unwrap_or_default();
     let between = scratch.path().join(name).with_extension("zonal");

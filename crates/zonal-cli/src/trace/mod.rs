@@ -68,8 +68,8 @@ fn stats(args: &ReadArgs) -> anyhow::Result<()> {
 
 /// Writes the page of a recording.
 fn report(args: &ReportArgs) -> anyhow::Result<()> {
-    let target = output::Target::new(&args.output)?;
     let recording = args.input.open()?;
+    let target = output::Target::apart_from(&recording, &args.output)?;
     let seen = Overview::of(&recording, &mut output::Bar::default().watch())?;
     let options = Options { limit: None, only: &args.only };
     let advice = advise(&recording, &options, &mut output::Bar::default().watch())?;

@@ -84,10 +84,11 @@ impl Source {
 /// Reads a pool's file.
 fn pool(path: &Path) -> anyhow::Result<Reading> {
     let shown = path.display();
-    let file = fs::File::open(path).with_context(|| {
-        format!("{shown}: expected the file that a program names in Builder::observe")
-    })?;
-    ensure!(file.metadata()?.is_file(), "{shown}: expected a file");
+    let expected =
+        || format!("{shown}: expected the file that a program names in Builder::observe");
+    // Before it is opened: a pipe would be waited for.
+    ensure!(fs::metadata(path).with_context(expected)?.is_file(), "{}", expected());
+    let file = fs::File::open(path).with_context(expected)?;
     let mut text = String::new();
     file.take(SNAPSHOT_BYTES_MAX + 1)
         .read_to_string(&mut text)

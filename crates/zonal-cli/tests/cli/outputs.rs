@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::program::{passed, refusal, stderr, zonal};
+use crate::program::{passed, refusal, stderr, stdout, zonal};
 use crate::trace::{Place, fixture, text};
 
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
@@ -179,4 +179,78 @@ fn files_of_other_tools_that_are_cut_short_say_so() {
     fs::write(&pages, &bytes[..bytes.len() - 7]).unwrap();
     let (code, _, message) = info(&raw);
     assert!(code == Some(2) && message.contains("cpu1.raw"), "{message}");
+}
+
+#[test]
+fn nothing_that_comes_of_a_recording_is_written_over_it() {
+    let place = Place::new();
+    let own = place.file("own.zonal");
+    passed(&["trace", "convert", &fixture("compact"), text(&own), "--level", "1"]);
+    let before = fs::read(&own).unwrap();
+    let workload = format!("trace:{}", text(&own));
+    let rows = place.file("rows.csv");
+    let rows = text(&rows);
+    for args in [
+        &["trace", "report", text(&own), "-o", text(&own)][..],
+        &["replay", text(&own), "--memory", "none", "--fidelity", text(&own)],
+        &["lab", "once", "--workload", &workload, "--run-us", "10", "--record", text(&own)],
+        &[
+            "lab",
+            "sweep",
+            "--workload",
+            &workload,
+            "--seeds",
+            "1",
+            "-o",
+            rows,
+            "--html",
+            text(&own),
+        ],
+        &["lab", "sweep", "--seeds", "1", "-o", rows, "--html", rows],
+    ] {
+        let said = refusal(args);
+        let is_told = said.contains("is read from") || said.contains("both are");
+        assert!(is_told, "{args:?}: {said}");
+        assert_eq!(fs::read(&own).unwrap(), before, "{args:?}");
+    }
+}
+
+#[test]
+fn another_machines_files_do_not_tell_of_this_recordings_run() {
+    let place = Place::new();
+    let (described, out) = (place.file("machine"), place.file("out.zonal"));
+    passed(&["trace", "convert", &fixture("compact"), text(&described), "--level", "1"]);
+    let meta = described.join("meta.json");
+    let mut run: serde_json::Value = serde_json::from_slice(&fs::read(&meta).unwrap()).unwrap();
+    run["events"] = 520_208.into();
+    run["workload"] = "of another".into();
+    fs::write(&meta, run.to_string()).unwrap();
+    let trace = fixture("compact");
+    passed(&[
+        "trace",
+        "convert",
+        &trace,
+        text(&out),
+        "--level",
+        "1",
+        "--machine",
+        text(&described),
+    ]);
+    let told = stdout(&["trace", "info", text(&out)]);
+    assert!(!told.contains("of another"), "{told}");
+    passed(&["trace", "stats", text(&out)]);
+}
+
+#[test]
+fn a_pipe_is_no_recording_and_is_not_waited_for() {
+    let place = Place::new();
+    let pipe = place.file("pipe.zonal");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    for args in
+        [&["trace", "info", text(&pipe)][..], &["top", "--pool", text(&pipe), "--count", "1"]]
+    {
+        let said = refusal(args);
+        assert!(said.contains("expected"), "{args:?}: {said}");
+    }
 }

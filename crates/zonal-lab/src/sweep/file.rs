@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use zonal_trace::place;
 
 use super::row::{Row, columns};
 use crate::LabError;
@@ -146,9 +148,8 @@ pub(super) fn rewrite<'a>(
     path: &Path,
     rows: impl Iterator<Item = &'a Row>,
 ) -> Result<(), LabError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    let part = PathBuf::from(name);
+    let path = &place::plain(path).map_err(|error| unwritable(path, &error))?;
+    let part = place::part(path).unwrap_or_else(|| path.clone());
     let written = || -> Result<(), Box<dyn std::error::Error>> {
         let mut file = csv::Writer::from_writer(BufWriter::new(File::create(&part)?));
         file.write_record(columns().names())?;

@@ -28,13 +28,14 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use zonal_trace::{Event, MachineDescription, MachineFiles, Part, Parts};
-use zonal_trace::{TraceWriter, WriterOptions};
+use zonal_trace::{Recording, TraceWriter, WriterOptions, place};
 
 pub use self::events::EVENTS_MAX;
 use self::events::Tape;
 use crate::LabError;
 use crate::recipe::{Machines, Recipe};
 use crate::run::Figures;
+use crate::workload::Workload;
 
 /// Level of zstd: the files are many and small.
 const LEVEL: i32 = 3;
@@ -52,6 +53,10 @@ pub fn record(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(Figures, u64), LabError> {
     let plan = recipe.plan(machines)?;
+    if is_played(&plan.workload, path) {
+        let path = path.display();
+        return Err(LabError::Plan(format!("{path}: the workload is read from it; write another")));
+    }
     let release = files::release(&recipe.policy)?;
     let (figures, tape) = plan.run_with(
         &mut |lab| lab.record(Tape::new(&lab.allocator, lab.machine.ghz)),
@@ -71,9 +76,9 @@ pub fn record(
         let what = format!("{}: cannot be written: {error}", path.display());
         LabError::Plan(what + "; expected a file in an existing folder")
     };
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    write(part.as_ref(), &files, &events)
+    let path = &place::plain(path).map_err(|error| fail(&error))?;
+    let part = place::part(path).unwrap_or_else(|| path.clone());
+    write(&part, &files, &events)
         .and_then(|()| std::fs::rename(&part, path).map_err(|error| error.to_string()))
         .map_err(|error| {
             // What is no recording is of no use.
@@ -81,6 +86,12 @@ pub fn record(
             fail(&error)
         })?;
     Ok((figures, events.len() as u64))
+}
+
+/// Whether a workload plays the recording at `path`, or a file of it.
+pub fn is_played(workload: &Workload, path: &Path) -> bool {
+    let played = workload.file().map(Recording::open);
+    played.is_some_and(|played| played.is_ok_and(|played| played.reads_from(path)))
 }
 
 fn write(path: &Path, files: &MachineFiles, events: &[Event]) -> Result<(), String> {

@@ -1,7 +1,8 @@
 //! A part of a trace.
 //!
 //! The machine's files go along. What `meta.json` counts is true of the whole and is left out, and
-//! so is the state at the start where the cut begins after it.
+//! so is what the kernel's threads spent, the state at the start where the cut begins after it, and
+//! that at the end where it ends before.
 //!
 //! The selection must exist: a CPU or thread without an event in the part, or a time outside the
 //! trace, is an error that lists the choices, and nothing is written.
@@ -17,6 +18,11 @@ use crate::{Event, EventKind, MachineFiles, Recording};
 /// Fields of `meta.json` that hold for the whole trace only.
 const COUNTS: [&str; 4] = ["events", "events_total", "event_share_pct", "stats"];
 const STARTS: [&str; 2] = ["pcp_at_start", "t_start_ns"];
+const ENDS: [&str; 2] = ["pcp_at_end", "t_end_ns"];
+/// The state at the end.
+const END_FILES: [&str; 3] = ["zoneinfo.post", "buddyinfo.post", "pagetypeinfo.post"];
+/// What was spent in the whole time: no part of it can be told.
+const SPENT_FILES: [&str; 2] = ["reclaimers.pre", "reclaimers.post"];
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// Threads that a message names.
@@ -79,7 +85,8 @@ pub fn cut(
     let mut files = recording.machine_files()?;
     let start = recording.description().start.as_ref();
     let after_start = start.is_some_and(|start| part.from_ns > start.t_end_ns);
-    forget(&mut files, after_start, selection.cpus.is_some())?;
+    let before_end = selection.to.is_some();
+    forget(&mut files, (after_start, before_end), selection.cpus.is_some())?;
     let mut sink = Sink::create(target, recording, recording.description(), &files)?;
     for event in recording.events_from(part.from_ns) {
         let event = event?;
@@ -234,13 +241,24 @@ fn range(cpus: u32) -> String {
 
 /// Removes from `meta.json` what does not hold for a part. Where forks of other CPUs are left out,
 /// nothing tells the command's threads.
-fn forget(files: &mut MachineFiles, after_start: bool, of_cpus: bool) -> Result<(), MakeError> {
+fn forget(
+    files: &mut MachineFiles,
+    (after_start, before_end): (bool, bool),
+    of_cpus: bool,
+) -> Result<(), MakeError> {
+    SPENT_FILES.iter().for_each(|name| files.remove(name));
+    if before_end {
+        END_FILES.iter().for_each(|name| files.remove(name));
+    }
     let Some(meta) = files.get("meta.json") else { return Ok(()) };
     let mut meta: serde_json::Value = serde_json::from_slice(meta)?;
     if let Some(fields) = meta.as_object_mut() {
         COUNTS.iter().for_each(|field| drop(fields.remove(*field)));
         if after_start {
             STARTS.iter().for_each(|field| drop(fields.remove(*field)));
+        }
+        if before_end {
+            ENDS.iter().for_each(|field| drop(fields.remove(*field)));
         }
         if of_cpus {
             fields.remove("command_pid");
@@ -286,6 +304,33 @@ mod tests {
             assert_eq!(part.description().command_pid, command);
             assert_eq!(part.description().workload.as_deref(), Some("make"));
             assert_eq!(part.events().count(), events);
+        }
+    }
+
+    #[test]
+    fn a_part_has_neither_what_was_spent_in_the_whole_nor_the_state_at_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = "# time_ns cpu pid event pfn order migratetype gfp\n\
+            10 0 7 alloc 1f 0 1 cc0\n20 0 7 free 1f 0\n";
+        let meta = r#"{"cpus": 1, "t_start_ns": 5, "t_end_ns": 25}"#;
+        let file = |name: &str, text: &str| Part::new(name, text.as_bytes().to_vec());
+        let parts = vec![
+            file("events.txt", text),
+            file("meta.json", meta),
+            file("reclaimers.pre", "kswapd0 1\n"),
+            file("reclaimers.post", "kswapd0 9\n"),
+            file("buddyinfo.post", "Node 0, zone Normal 1\n"),
+        ];
+        let whole = Recording::from_parts("whole", parts).unwrap();
+        for (to, end) in [(None, true), (Some(Time::OfClock(15)), false)] {
+            let path = directory.path().join(format!("{end}.zonal"));
+            let selection = Selection { to, ..Selection::default() };
+            cut(&whole, &selection, Target::file(&path), &mut |_| {}).unwrap();
+            let files = Recording::open(&path).unwrap().machine_files().unwrap();
+            assert_eq!(files.get("reclaimers.pre").or(files.get("reclaimers.post")), None);
+            assert_eq!(files.get("buddyinfo.post").is_some(), end);
+            let meta = String::from_utf8_lossy(files.get("meta.json").unwrap()).into_owned();
+            assert_eq!(meta.contains("t_end_ns"), end, "{meta}");
         }
     }
 

@@ -19,7 +19,7 @@ pub enum MakeError {
     #[error("meta.json")]
     Meta(#[from] serde_json::Error),
     /// The output cannot be written.
-    #[error("{}", .path.display())]
+    #[error("{}: cannot be written, expected a file in an existing folder", .path.display())]
     Output {
         /// The file or directory.
         path: PathBuf,

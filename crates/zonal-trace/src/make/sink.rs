@@ -9,6 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::MakeError;
+use crate::place;
 use crate::{
     Event, MachineDescription, MachineFiles, Recording, TextWriter, TraceWriter, WriterOptions,
 };
@@ -81,7 +82,9 @@ impl Target {
     /// `FILE.txt` or `FILE.txt.zst` for lines of text, a name without a dot for a directory with
     /// the texts of a recording.
     pub fn file(path: impl Into<PathBuf>) -> Target {
-        Target { to: To::File(path.into()), level: Target::LEVEL }
+        let path = path.into();
+        let path = place::plain(&path).unwrap_or(path);
+        Target { to: To::File(path), level: Target::LEVEL }
     }
 
     /// A `.zonal` file to this writer.
@@ -92,8 +95,7 @@ impl Target {
     /// Where a file or directory is until it is whole: beside its place.
     pub fn part(&self) -> Option<PathBuf> {
         let To::File(path) = &self.to else { return None };
-        let name = path.file_name()?.to_string_lossy();
-        Some(path.with_file_name(format!(".{name}.{}.part", std::process::id())))
+        place::part(path)
     }
 
     /// The same with another level of compression: 1 is fast, 19 is small.
@@ -139,6 +141,7 @@ impl Sink {
         if input.reads_from(&path) {
             return Err(MakeError::Overwrites(path));
         }
+        place::plain(&path).map_err(MakeError::output(&path))?;
         let form = Form::of(&name).ok_or_else(|| MakeError::Name(path.clone()))?;
         let begun = match form {
             Form::Zonal => {
@@ -154,7 +157,7 @@ impl Sink {
             Ok(writer) => Ok(Sink { writer, places: Some((aside, path)), events: 0 }),
             Err(error) => {
                 remove(&aside);
-                Err(MakeError::output(&aside)(error))
+                Err(MakeError::output(&path)(error))
             }
         }
     }
@@ -208,7 +211,7 @@ impl Sink {
 
     fn failed(&self, error: io::Error) -> MakeError {
         match &self.places {
-            Some((aside, _)) => MakeError::output(aside)(error),
+            Some((_, path)) => MakeError::output(path)(error),
             None => MakeError::Writer(error),
         }
     }

@@ -112,6 +112,11 @@ impl MachineFiles {
         }
     }
 
+    /// Takes a file out, if it is there.
+    pub fn remove(&mut self, name: &str) {
+        self.files.retain(|(known, _)| known != name);
+    }
+
     /// Names and contents.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.files.iter().map(|(name, content)| (name.as_str(), content.as_slice()))

@@ -1,0 +1,49 @@
+//! Where an output goes, and where it is until it is whole.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The plain file that an output at `path` becomes: the one behind its links, if there is one. Who
+/// writes beside it and renames then replaces neither a link nor anything else.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] where there is something that is neither a plain file nor a
+/// folder, such as a pipe or a device: a rename would replace it.
+pub fn plain(path: &Path) -> io::Result<PathBuf> {
+    match fs::metadata(path) {
+        Ok(there) if there.is_file() => path.canonicalize(),
+        Ok(there) if !there.is_dir() => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "no plain file, which an output could replace; expected another name",
+        )),
+        _ => Ok(path.to_owned()),
+    }
+}
+
+/// Where an output is until it is whole: beside its place, under a name of this process.
+pub fn part(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_string_lossy();
+    Some(path.with_file_name(format!(".{name}.{}.part", std::process::id())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_link_leads_to_its_file_and_a_device_is_no_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("a.zonal"), folder.path().join("b.zonal"));
+        assert_eq!(plain(&file).unwrap(), file, "not there yet");
+        fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(plain(&link).unwrap(), file.canonicalize().unwrap());
+        let error = plain(Path::new("/dev/null")).unwrap_err();
+        assert!(error.to_string().contains("no plain file"), "{error}");
+        let part = part(&link).unwrap();
+        assert_eq!(part.parent(), link.parent());
+        assert!(part.file_name().unwrap().to_str().unwrap().starts_with(".b.zonal."));
+    }
+}
