@@ -84,11 +84,41 @@ fn a_fast_path_that_fails_changes_nothing_and_one_that_serves_is_as_the_call() {
         let page = on.alloc(request).unwrap();
         on.free(page, Order::ZERO).unwrap();
         assert_eq!(hot::alloc(on, request), Some(page), "the hottest page");
-        assert!(!hot::free(on, page, Order::new(3).unwrap()), "as a block of another order");
-        assert!(hot::free(on, page, Order::ZERO));
+        let eight = Order::new(3).unwrap();
+        assert_eq!(hot::free(on, page, eight), Err((page, eight)), "as a block of another order");
+        assert_eq!(hot::free(on, page, Order::ZERO), Ok(()));
         for pfn in [page, Pfn(0), Pfn(u64::MAX)] {
-            assert!(!hot::free(on, pfn, Order::ZERO), "{pfn:?} is not handed out");
+            let again = hot::free(on, pfn, Order::ZERO);
+            assert_eq!(again, Err((pfn, Order::ZERO)), "it is not handed out");
         }
         assert_eq!(on.free_pages(), all);
+    });
+}
+
+#[test]
+fn a_range_that_the_cpu_keeps_comes_and_goes_by_the_fast_path() {
+    Machine2::default().with(TestKernel::default(), |on| {
+        let all = on.free_pages();
+        assert_eq!(hot::alloc_range(on, 3, Gfp::KERNEL), None, "none is kept");
+        let first = pages::alloc(on, 3, 1, Gfp::KERNEL).unwrap();
+        assert!(!hot::free_range(on, first, 3), "no room is kept");
+        pages::free(on, first..Pfn(first.0 + 3)).unwrap();
+        assert_eq!(hot::alloc_range(on, 3, Gfp::KERNEL), Some(first));
+        assert_eq!(hot::alloc_range(on, 3, Gfp::KERNEL), None, "it is handed out");
+        // Of another length, in another place, and as something else than it is.
+        let wrong = [(first.0, 2), (first.0, 5), (first.0 + 1, 3), (first.0, 4), (0, 3)];
+        for (pfn, pages) in wrong.into_iter().chain([(u64::MAX, 3), (first.0, u64::MAX)]) {
+            assert!(!hot::free_range(on, Pfn(pfn), pages), "{pages} pages at {pfn}");
+        }
+        assert!(hot::free_range(on, first, 3));
+        assert!(!hot::free_range(on, first, 3), "it is free");
+        for pages in [0, 1, 2, 4, 5, 512, u64::MAX] {
+            assert_eq!(hot::alloc_range(on, pages, Gfp::KERNEL), None, "{pages} pages");
+        }
+        assert_eq!(hot::alloc_range(on, 3, Gfp::KERNEL), Some(first));
+        pages::free(on, first..Pfn(first.0 + 3)).unwrap();
+        assert!(pages::free(on, first..Pfn(first.0 + 3)).is_err(), "it is free");
+        assert_eq!(on.free_pages(), all);
+        on.validate().unwrap();
     });
 }

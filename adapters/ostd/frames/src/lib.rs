@@ -170,8 +170,7 @@ impl Frames {
         let core = self.core().or_else(|| self.bring_up())?;
         let pages = layout.size().div_ceil(PAGE_SIZE) as u64;
         let align = layout.align().div_ceil(PAGE_SIZE) as u64;
-        let pfn = pages::alloc(core, pages, align, Gfp::KERNEL).ok()?;
-        Some(pfn.0 as usize * PAGE_SIZE)
+        pages::alloc(core, pages, align, Gfp::KERNEL).ok().map(addr_of)
     }
 
     /// What does not go to the running CPU's lists: other blocks, pages of a range, a part of a
@@ -205,43 +204,121 @@ fn pages_of(bytes: &Range<u64>) -> Range<Pfn> {
     Pfn(bytes.start / page)..Pfn(bytes.end / page)
 }
 
-/// The order of a block of so many bytes, if there is one.
+/// The order of a block of so many bytes, a multiple of a page's, if there is one.
 #[inline(always)]
 fn order_of(bytes: usize) -> Option<Order> {
-    pages::order_of((bytes / PAGE_SIZE) as u64)
+    // Of no bytes at all the order is far too large.
+    let order = bytes.trailing_zeros().wrapping_sub(PAGE_SIZE.trailing_zeros());
+    if bytes & bytes.wrapping_sub(1) == 0 { Order::new(order) } else { None }
+}
+
+/// The address of a page.
+#[inline(always)]
+fn addr_of(pfn: Pfn) -> Paddr {
+    pfn.0 as usize * PAGE_SIZE
+}
+
+// Pages, blocks and ranges have code of their own, and keep nothing for the slow path that it can
+// work out again: the fast paths save no register, and all else is a call that does not come back.
+impl Frames {
+    /// A block from the running CPU's lists.
+    #[inline(never)]
+    fn alloc_block(&self, order: Order) -> Option<Paddr> {
+        let off = irq::disable_local();
+        match self.core().and_then(|core| hot::alloc(core, Request::new(order))) {
+            Some(pfn) => Some(addr_of(pfn)),
+            None => self.alloc_block_by_core(order, off),
+        }
+    }
+
+    /// Any number of pages, or where they are aligned to more than that.
+    #[inline(never)]
+    fn alloc_range(&self, layout: Layout) -> Option<Paddr> {
+        let off = irq::disable_local();
+        let pages = (layout.size() / PAGE_SIZE) as u64;
+        if let Some(core) = self.core()
+            && layout.align() <= layout.size()
+            && let Some(pfn) = hot::alloc_range(core, pages, Gfp::KERNEL)
+        {
+            return Some(addr_of(pfn));
+        }
+        self.alloc_pages(layout, off)
+    }
+
+    /// As [`alloc_pages`](Self::alloc_pages).
+    #[cold]
+    #[inline(never)]
+    fn alloc_block_by_core(&self, order: Order, off: DisabledLocalIrqGuard) -> Option<Paddr> {
+        let size = PAGE_SIZE << order.get();
+        self.alloc_pages(Layout::from_size_align(size, size).ok()?, off)
+    }
+
+    /// A block back onto the running CPU's lists.
+    #[inline(never)]
+    fn free_block(&self, addr: Paddr, order: Order) {
+        let off = irq::disable_local();
+        let pfn = Pfn((addr / PAGE_SIZE) as u64);
+        let freed = match self.core() {
+            Some(core) => hot::free(core, pfn, order),
+            None => Err((pfn, order)),
+        };
+        if let Err((pfn, order)) = freed {
+            self.free_block_by_core(pfn, order, off);
+        }
+    }
+
+    /// The same of any number of pages.
+    #[inline(never)]
+    fn free_range(&self, addr: Paddr, size: usize) {
+        let off = irq::disable_local();
+        let pfn = Pfn((addr / PAGE_SIZE) as u64);
+        let pages = (size / PAGE_SIZE) as u64;
+        if !self.core().is_some_and(|core| hot::free_range(core, pfn, pages)) {
+            self.free_pages(addr, size, off);
+        }
+    }
+
+    /// As [`free_pages`](Self::free_pages).
+    #[cold]
+    #[inline(never)]
+    fn free_block_by_core(&self, pfn: Pfn, order: Order, off: DisabledLocalIrqGuard) {
+        self.free_pages(addr_of(pfn), PAGE_SIZE << order.get(), off);
+    }
 }
 
 impl GlobalFrameAllocator for Frames {
     #[inline]
     fn alloc(&self, layout: Layout) -> Option<Paddr> {
-        let off = irq::disable_local();
-        // The fast path saves no registers: all else is a call that does not come back here. A page
-        // has code of its own, where its order is known.
-        if let Some(core) = self.core()
-            && layout.align() <= layout.size()
-            && let Some(pfn) = match layout.size() {
-                PAGE_SIZE => hot::alloc(core, Request::new(Order::ZERO)),
-                size => order_of(size).and_then(|order| hot::alloc(core, Request::new(order))),
-            }
-        {
-            return Some(pfn.0 as usize * PAGE_SIZE);
+        if layout.size() != PAGE_SIZE || layout.align() > PAGE_SIZE {
+            return match order_of(layout.size()).filter(|_| layout.align() <= layout.size()) {
+                Some(order) => self.alloc_block(order),
+                None => self.alloc_range(layout),
+            };
         }
-        self.alloc_pages(layout, off)
+        let off = irq::disable_local();
+        match self.core().and_then(|core| hot::alloc(core, Request::new(Order::ZERO))) {
+            Some(pfn) => Some(addr_of(pfn)),
+            None => self.alloc_block_by_core(Order::ZERO, off),
+        }
     }
 
     #[inline]
     fn dealloc(&self, addr: Paddr, size: usize) {
+        if size != PAGE_SIZE {
+            return match order_of(size) {
+                Some(order) => self.free_block(addr, order),
+                None => self.free_range(addr, size),
+            };
+        }
         let off = irq::disable_local();
         let pfn = Pfn((addr / PAGE_SIZE) as u64);
-        if let Some(core) = self.core()
-            && match size {
-                PAGE_SIZE => hot::free(core, pfn, Order::ZERO),
-                size => order_of(size).is_some_and(|order| hot::free(core, pfn, order)),
-            }
-        {
-            return;
+        let freed = match self.core() {
+            Some(core) => hot::free(core, pfn, Order::ZERO),
+            None => Err((pfn, Order::ZERO)),
+        };
+        if let Err((pfn, _)) = freed {
+            self.free_block_by_core(pfn, Order::ZERO, off);
         }
-        self.free_pages(addr, size, off);
     }
 
     fn add_free_memory(&self, addr: Paddr, size: usize) {

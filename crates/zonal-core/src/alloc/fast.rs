@@ -25,7 +25,7 @@
 
 use super::cpu_ops::CpuOps;
 use super::pcp_ops::PcpOps;
-use super::plain::{kind, type_of};
+use super::plain::{SEARCHED, kind, type_of};
 use super::request::{AllocError, FreeError, Request};
 use super::search::Search;
 use super::tables::Tables;
@@ -37,6 +37,7 @@ use crate::pcp::gated::{Cells, Entered};
 use crate::pcp::ready::Key;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
+use crate::policy::Policy;
 use crate::sync::{AtomicU32, AtomicU64, Masked, Ordering::Relaxed};
 use crate::types::{CpuId, NR_ORDERS, NodeId, Order, Pfn};
 use crate::zone::epoch::EPOCH_UNIT;
@@ -77,10 +78,9 @@ fn own<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a Pcp> {
     on.pcps.get(if P::PCPS_FROM_END { on.pcps.len().wrapping_sub(1).wrapping_sub(at) } else { at })
 }
 
-/// The CPU whose pcp a fast operation may take a block for the request from.
+/// The CPU whose pcp a fast operation may take a block from, for a request from this node.
 #[inline(always)]
-fn cpu_for<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<CpuId> {
-    let Request { node, .. } = *request;
+fn cpu_for<P: Platform>(on: &Tables<'_, P>, node: Option<NodeId>) -> Option<CpuId> {
     let cpu = on.platform.cpu();
     if node.is_some_and(|node| node != on.node_of(cpu)) {
         return None;
@@ -131,35 +131,61 @@ fn enter<'a, P: Platform>(
 }
 
 /// A block for the request from a pcp that is ready, where no allocation is recorded. `None`: there
-/// is something to find out. `mark`: what the block's word has besides.
+/// is something to find out. `flags`: the request's, `mark`: what the block's word has besides.
 #[inline(always)]
-fn take_ready<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> Option<Pfn> {
-    let (pcp, masked, entered) = ready_for(on, request)?;
+fn take_ready<P: Platform>(
+    on: &Tables<'_, P>,
+    request: &Request,
+    flags: u32,
+    mark: u64,
+) -> Option<Pfn> {
+    let Request { order, gfp, node } = *request;
+    let pcp = pcp_for(on, flags, node)?;
+    let (masked, entered) = ready_for(on, pcp, order.get(), gfp)?;
     let frame = entered.pop(mark, on)?;
     drop(masked);
     Some(page_of(pcp, u64::from(frame)))
 }
 
-/// The running CPU's pcp, entered, if it is ready for the request. It opens before interrupts are
-/// let in.
+/// The running CPU's pcp, if a fast operation may take blocks from it for a request with such
+/// `flags`, from this node.
+#[inline(always)]
+fn pcp_for<'a, P: Platform>(
+    on: &Tables<'a, P>,
+    flags: u32,
+    node: Option<NodeId>,
+) -> Option<&'a Pcp> {
+    if flags & on.plain.others != 0 {
+        return None;
+    }
+    own(on, cpu_for(on, node)?).filter(|pcp| is_on(&on.platform, pcp))
+}
+
+/// Of these flags those that [`Plain::others`](super::plain::Plain) may have. Where a policy is
+/// compiled in that records no allocation, who knows the flags need not look at that.
+#[inline(always)]
+fn known<P: Platform>(gfp: Gfp) -> u32 {
+    match Policy::fixed_for::<P>() {
+        Some(policy) if !policy.numa.records() => gfp.bits() & SEARCHED,
+        _ => gfp.bits(),
+    }
+}
+
+/// A pcp, entered, if it is ready for requests of this order with such flags. It opens before
+/// interrupts are let in.
 #[inline(always)]
 fn ready_for<'s, 'a, P: Platform>(
     on: &'s Tables<'a, P>,
-    request: &Request,
-) -> Option<(&'a Pcp, Masked<'s, P>, Entered<'a>)> {
-    if request.gfp.bits() & on.plain.others != 0 {
-        return None;
-    }
-    let pcp = own(on, cpu_for(on, request)?)?;
-    if !is_on(&on.platform, pcp) {
-        return None;
-    }
+    pcp: &'a Pcp,
+    order: u32,
+    gfp: Gfp,
+) -> Option<(Masked<'s, P>, Entered<'a>)> {
     let masked = Masked::new(&on.platform);
-    let entered = Entered::ready(pcp, Key::new(on.epoch.now(), request.order.get()))?;
-    if !entered.serves(kind(request.gfp)) {
+    let entered = Entered::ready(pcp, Key::new(on.epoch.now(), order))?;
+    if !entered.serves(kind(gfp)) {
         return None;
     }
-    Some((pcp, masked, entered))
+    Some((masked, entered))
 }
 
 /// As [`take_ready`], of a pcp as it is, recorded or not. `None`: there is something to decide.
@@ -174,11 +200,11 @@ fn take_by<'a, P: Platform>(
     request: &Request,
     pop: impl FnOnce(Entered<'a>, &'a Pcp) -> Option<u32>,
 ) -> Option<Pfn> {
-    let Request { order, gfp, .. } = *request;
+    let Request { order, gfp, node } = *request;
     if gfp.bits() & on.plain.searched != 0 {
         return None;
     }
-    let cpu = cpu_for(on, request)?;
+    let cpu = cpu_for(on, node)?;
     let pcp = own(on, cpu).filter(|pcp| is_on(&on.platform, pcp))?;
     let masked = Masked::new(&on.platform);
     let entered = Entered::ready(pcp, Key::new(on.epoch.now(), order.get()));
@@ -256,7 +282,13 @@ fn does_go_on(pcp: &Pcp, frame: u64, next: PageWord) -> bool {
 /// A block for the request, if the running CPU's pcp is ready and has one.
 #[inline(always)]
 pub(super) fn alloc<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
-    take_ready(on, request, 0)
+    take_ready(on, request, request.gfp.bits(), 0)
+}
+
+/// As [`alloc`], for callers who know the flags.
+#[inline(always)]
+pub(super) fn alloc_known<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
+    take_ready(on, request, known::<P>(request.gfp), 0)
 }
 
 /// Every other request; where each allocation is recorded, all of them.
@@ -304,7 +336,7 @@ pub(super) fn free_by_core<P: Platform>(
 /// A range that is a whole block, as [`alloc`].
 #[inline(always)]
 pub(super) fn alloc_range<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
-    take_ready(on, request, WHOLE_RANGE)
+    take_ready(on, request, request.gfp.bits(), WHOLE_RANGE)
 }
 
 /// The range of so many pages that was freed last and is parked, as [`alloc`].
@@ -315,10 +347,9 @@ pub(super) fn alloc_parked<P: Platform>(
     gfp: Gfp,
     node: Option<NodeId>,
 ) -> Option<Pfn> {
-    let own = own(on, on.platform.cpu()).filter(|_| P::KEEPS_RANGES);
-    let order = own?.parked.order(pages)?;
-    let request = Request { order: Order::new(order)?, gfp, node };
-    let (pcp, masked, entered) = ready_for(on, &request)?;
+    let pcp = pcp_for(on, known::<P>(gfp), node).filter(|_| P::KEEPS_RANGES)?;
+    let order = pcp.parked.order(pages)?;
+    let (masked, entered) = ready_for(on, pcp, order, gfp)?;
     let frame = entered.take_parked((order, pages as u32), on)?;
     drop(masked);
     Some(page_of(pcp, u64::from(frame)))

@@ -3,6 +3,7 @@
 
 use super::{Allocator, fast};
 use crate::alloc::Request;
+use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::types::{Order, Pfn};
 
@@ -10,13 +11,36 @@ use crate::types::{Order, Pfn};
 /// [`Allocator::alloc`] may have one.
 #[inline(always)]
 pub fn alloc<P: Platform>(on: &Allocator<'_, P>, request: Request) -> Option<Pfn> {
-    fast::alloc(&on.tables, &request)
+    fast::alloc_known(&on.tables, &request)
 }
 
-/// Takes back a block onto the running CPU's pcp, if it is ready and has room. `false`: nothing was
-/// done; [`Allocator::free`] takes it back, or says why not.
+/// Takes back a block onto the running CPU's pcp, if it is ready and has room.
+///
+/// # Errors
+/// The block once more, so that the caller need not keep it meanwhile. Nothing was done;
+/// [`Allocator::free`] takes it back, or says why not.
 #[inline(always)]
-#[must_use = "a block that was not taken back is still handed out"]
-pub fn free<P: Platform>(on: &Allocator<'_, P>, pfn: Pfn, order: Order) -> bool {
-    fast::free(&on.tables, pfn, order).is_ok()
+pub fn free<P: Platform>(
+    on: &Allocator<'_, P>,
+    pfn: Pfn,
+    order: Order,
+) -> Result<(), (Pfn, Order)> {
+    fast::free(&on.tables, pfn, order)
+}
+
+/// So many pages in a row, if the running CPU keeps a range of just as many; aligned to the largest
+/// power of two that is no more. `None`: nothing was done;
+/// [`Ranges::alloc`](super::range::Ranges::alloc) may have them.
+#[inline(always)]
+pub fn alloc_range<P: Platform>(on: &Allocator<'_, P>, pages: u64, gfp: Gfp) -> Option<Pfn> {
+    fast::alloc_parked(&on.tables, pages, gfp, None)
+}
+
+/// Takes back a range of so many pages, if the running CPU keeps ranges of just as many and has
+/// none now. `false`: nothing was done; [`Ranges::free`](super::range::Ranges::free) takes it back,
+/// or says why not.
+#[inline(always)]
+#[must_use = "a range that was not taken back is still handed out"]
+pub fn free_range<P: Platform>(on: &Allocator<'_, P>, pfn: Pfn, pages: u64) -> bool {
+    fast::free_parked(&on.tables, pfn, pages)
 }

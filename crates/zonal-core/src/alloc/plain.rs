@@ -17,6 +17,8 @@ const WHAT: u32 = 0x1f;
 /// Rows of the tables: orders, up to a power of two, so that no index needs a check.
 const ROWS: usize = NR_ORDERS.next_power_of_two();
 const NO_LIST: u8 = u8::MAX;
+/// Flags that may be for the search, by what the policy and the machine's nodes are.
+pub(super) const SEARCHED: u32 = Gfp::WRITE.union(Gfp::THISNODE).bits();
 /// Migratetypes, up to a power of two.
 const TYPES: usize = NR_MIGRATETYPES.next_power_of_two();
 
@@ -87,6 +89,7 @@ impl Plain {
         if !starts_at_preferred(Gfp::KERNEL, true) {
             plain.searched |= Gfp::THISNODE.bits();
         }
+        debug_assert_eq!(plain.searched & !SEARCHED, 0);
         plain.others |= plain.searched;
         // Each allocation is folded where it is recorded, zones found full are passed, cold pages
         // have lists of their own: always for the search.

@@ -55,6 +55,9 @@ impl<'a, P: Platform> ZoneOps<'_, 'a, P> {
 
     /// Whether the block at this frame is part of a range that a CPU keeps (PARK-3).
     pub fn is_parked(self, at: u32) -> bool {
+        if !P::KEEPS_RANGES {
+            return false;
+        }
         let first = first_of_range(&self.frames(), at);
         // Relaxed: a look.
         first.is_some_and(|first| PageWord(first.load(Relaxed)).first() == First::Parked)
