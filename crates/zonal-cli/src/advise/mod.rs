@@ -160,16 +160,23 @@ fn waits_line(check: &WaitCheck) -> String {
 
 /// What reclaim cost, where there was any.
 fn reclaim_line(cost: &ReclaimCost) -> String {
+    let waits = cost.disk_wait_percent.zip(cost.memory_wait_percent).zip(cost.read_gib);
+    let waits = waits.map_or(String::new(), |((disk, memory), read)| {
+        format!(
+            "waits, measured: some task of the host waited for a disk {disk:.1} % of the time, for \
+             memory {memory:.1} %; {read:.2} GiB read\n"
+        )
+    });
     let ReclaimCost { background_percent, compaction_percent, direct_percent, .. } = cost;
     let ReclaimCost { reclaimed_pages, read_again_pages, .. } = cost;
     let is_nothing = *reclaimed_pages == 0 && *background_percent == 0.0;
     if is_nothing && *compaction_percent == 0.0 && *direct_percent == 0.0 {
-        return String::new();
+        return waits;
     }
     format!(
         "reclaim, measured: background {background_percent:.2} % of a CPU, compaction \
          {compaction_percent:.2} %, direct {direct_percent:.2} % of a thread; \
-         {reclaimed_pages} pages reclaimed, {read_again_pages} of files read again\n"
+         {reclaimed_pages} pages reclaimed, {read_again_pages} of files read again\n{waits}"
     )
 }
 
@@ -220,6 +227,13 @@ fn group(advice: &Advice, title: &str, belongs: impl Fn(&Row) -> bool) -> String
             "      saves {mid:.3} % of a CPU ({low:.3} to {high:.3}); {:.1} MiB more at worst\n",
             row.memory_mib_worst
         ));
+        let Saving { low, mid, high } = row.saving_percent_of_time;
+        if high > 0.0 {
+            text.push_str(&format!(
+                "      saves {mid:.1} % of the elapsed time ({low:.1} to {high:.1}): less is read \
+                 again\n"
+            ));
+        }
         let command = row.command.as_ref().filter(|_| advice.verdict == Advised::WorthTrying);
         text.extend(command.map(|command| format!("      {command}\n")));
         let not_counted = command.and(row.not_counted.as_ref());

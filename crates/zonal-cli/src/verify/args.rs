@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use zonal_replay::verify::{BLOCKS_MIN, Hurts, Tried};
+use zonal_replay::verify::{BLOCKS_MIN, By, Hurts, Tried};
 
 use crate::record::{duration, wait_time};
 
@@ -33,6 +33,12 @@ pub struct VerifyArgs {
     /// less is better. The verdict is then about this figure.
     #[arg(long, value_name = "COMMAND")]
     pub metric_cmd: Option<String>,
+
+    /// What the verdict is about: `cpu`, processor time, or `time`, elapsed time, which needs a
+    /// command. Without it: elapsed time where some was predicted to be saved, or else processor
+    /// time.
+    #[arg(long, value_name = "WHAT", value_parser = by, conflicts_with = "metric_cmd")]
+    pub by: Option<By>,
 
     /// More of the load's own figure is better.
     #[arg(long, requires = "metric_cmd")]
@@ -97,6 +103,14 @@ fn blocks(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("expected a number from {BLOCKS_MIN} to 1000"))
 }
 
+fn by(text: &str) -> Result<By, String> {
+    match text {
+        "cpu" => Ok(By::Cpu),
+        "time" => Ok(By::Time),
+        _ => Err("expected cpu or time".to_owned()),
+    }
+}
+
 fn times(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 1.0);
     number.ok_or_else(|| "expected a number above 1".to_owned())
@@ -113,6 +127,8 @@ mod tests {
             assert!(blocks(bad).is_err(), "{bad}");
         }
         assert_eq!(times("1.5"), Ok(1.5));
+        assert_eq!((by("cpu"), by("time")), (Ok(By::Cpu), Ok(By::Time)));
+        assert!(by("metric").unwrap_err().contains("cpu or time"));
         for bad in ["1", "0", "-3", "inf", "NaN"] {
             assert!(times(bad).is_err(), "{bad}");
         }

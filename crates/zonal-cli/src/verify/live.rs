@@ -176,7 +176,7 @@ impl<'a> Bench<'a> {
         };
         let mut cut_at = None;
         let (begin, ticks) = (Instant::now(), self.ticks()?);
-        let reclaimers_ns = self.reclaimers_ns();
+        let (reclaimers_ns, read_kib) = (self.reclaimers_ns(), read_kib());
         let mut load = Load::start(&self.args.command, None, Output::Dropped)?;
         load.wait(self.args.duration, &self.signals.load, &mut || {
             cut_at = above_limit();
@@ -192,7 +192,9 @@ impl<'a> Bench<'a> {
             bail!("the command ended with {status}: runs that fail are not compared");
         }
         let reclaim_s = self.reclaimers_ns().saturating_sub(reclaimers_ns) as f64 / 1e9;
-        let run = Run { cpu_s: cpu_s + reclaim_s, elapsed_s, metric: None, probe_p99_us };
+        let read = read_kib.zip(self::read_kib()).map(|(before, now)| now.saturating_sub(before));
+        let read_gib = read.map(|kib| kib as f64 / f64::from(1 << 20));
+        let run = Run { cpu_s: cpu_s + reclaim_s, elapsed_s, metric: None, read_gib, probe_p99_us };
         Ok(Once { run, is_cut: cut_at.is_some() })
     }
 
@@ -231,12 +233,21 @@ impl<'a> Bench<'a> {
 }
 
 /// Refuses to go on after a signal.
-fn check(signal: &AtomicUsize) -> anyhow::Result<()> {
+///
+/// # Errors
+/// If one came.
+pub fn check(signal: &AtomicUsize) -> anyhow::Result<()> {
     // Relaxed: the flag carries no data.
     if signal.load(Ordering::Relaxed) != 0 {
         bail!("interrupted: everything is put back, and there is no verdict");
     }
     Ok(())
+}
+
+/// KiB that this host has read from its disks so far.
+fn read_kib() -> Option<u64> {
+    let text = fs::read_to_string("/proc/vmstat").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("pgpgin "))?.parse().ok()
 }
 
 /// Processor time of children that ended, by a `/proc/PID/stat`.

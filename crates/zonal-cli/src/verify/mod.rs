@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
 use zonal_replay::verify::{
-    Arm, Finding, Hurts, Measured, Outcome, Plan, Registered, Run, predict, recorded_counts,
+    Arm, By, Finding, Hurts, Measured, Outcome, Plan, Registered, Run, predict, recorded_counts,
 };
 
 use self::args::VerifyArgs;
@@ -43,6 +43,11 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
             signal_hook::flag::register_usize(number, Arc::clone(flag), number as usize)?;
         }
     }
+    ensure!(
+        args.by != Some(By::Time) || args.duration.is_none(),
+        "--by time: expected a command that ends by itself; with --duration each run takes the \
+         same time, and --metric-cmd is the figure to judge by"
+    );
     let mut bench = Bench::new(args, &signals)?;
     let before = bench.value()?;
     ensure!(
@@ -62,8 +67,18 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
             break;
         }
         output::note(&format!("recording with the setting, {} of {}", number + 1, args.recordings));
-        let recording = bench.record(Arm::Tried, number)?;
-        counts.push(recorded_counts(&recording, &mut zonal_replay::unwatched)?);
+        let counted = bench
+            .record(Arm::Tried, number)
+            .and_then(|recording| Ok(recorded_counts(&recording, &mut zonal_replay::unwatched)?));
+        match counted {
+            Ok(one) => counts.push(one),
+            Err(error) => {
+                live::check(&signals.all)?;
+                // The runs are worth more than the counts.
+                output::note(&format!("left out, counts with the setting: {error:#}"));
+                break;
+            }
+        }
     }
     let now = bench.value()?;
     ensure!(
@@ -100,6 +115,11 @@ fn register(args: &VerifyArgs, bench: &mut Bench<'_>, now: String) -> anyhow::Re
         recordings.push(bench.record(Arm::Now, number)?);
     }
     let predicted = predict(&recordings, &args.setting, &mut output::Bar::default().watch())?;
+    let judged_by = match (&args.metric_cmd, args.duration) {
+        (Some(_), _) => By::Metric,
+        (None, Some(_)) => By::Cpu,
+        (None, None) => args.by.unwrap_or_else(|| By::of(&predicted)),
+    };
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Registered {
         schema_version: SCHEMA_VERSION,
@@ -107,6 +127,7 @@ fn register(args: &VerifyArgs, bench: &mut Bench<'_>, now: String) -> anyhow::Re
         now,
         load: bench.load(),
         seed: args.seed.unwrap_or(time.as_nanos() as u64 >> 10),
+        judged_by,
         predicted,
     })
 }

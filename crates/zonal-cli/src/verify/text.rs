@@ -9,7 +9,7 @@ fn interval(one: &Interval, digits: usize) -> String {
 
 /// The prediction, before anything is tried.
 pub fn registered(registered: &Registered) -> String {
-    let Registered { setting, now, load, seed, predicted, .. } = registered;
+    let Registered { setting, now, load, seed, judged_by, predicted, .. } = registered;
     let off = predicted.model_error_percent;
     let off = off.map_or("unknown".to_owned(), |percent| format!("{percent:.1} %"));
     let mut text = format!(
@@ -21,6 +21,14 @@ pub fn registered(registered: &Registered) -> String {
         let percent = predicted.not_judged_percent;
         text.push_str(&format!("; {percent:.0} % of the time cannot be judged"));
     }
+    let of_time = &predicted.saving_percent_of_time;
+    if of_time.high > 0.0 {
+        text.push_str(&format!(
+            "\n  saves {} % of the elapsed time, which is waited for disks",
+            interval(of_time, 1)
+        ));
+    }
+    text.push_str(&format!("\n  judged by {}", judged_by.name()));
     text
 }
 
@@ -49,13 +57,18 @@ pub fn outcome(outcome: &Outcome) -> String {
         true => Some("too noisy to say".to_owned()),
         false => percent(one),
     };
-    row("saves, % of elapsed time", None, share(&measured.saving_percent_of_time));
+    let of_time = &predicted.saving_percent_of_time;
+    let expected = percent(of_time).filter(|_| of_time.high > 0.0);
+    row("saves, % of elapsed time", expected, share(&measured.saving_percent_of_time));
     row("  runs that are the same", None, share(&measured.same_percent_of_time));
     if let Some(metric) = &measured.saving_percent_of_metric {
         row("saves, % of its own figure", None, share(metric));
         let same = measured.same_percent_of_metric.as_ref();
         row("  runs that are the same", None, same.and_then(share));
     }
+    row("read, GiB, as it is", None, measured.read_gib_now.as_ref().and_then(percent));
+    let expected = predicted.read_gib.as_ref().and_then(percent);
+    row("  with the setting", expected, measured.read_gib.as_ref().and_then(percent));
     let count = |one: &Interval| interval(one, 0);
     let (was, then) = (&predicted.recorded, &predicted.counts);
     let found = measured.counts.as_ref();

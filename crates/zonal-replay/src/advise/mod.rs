@@ -30,5 +30,6 @@ pub use self::cost::{Contention, HoldCost, WaitCheck};
 pub use self::one::{Advice, AdvisedOn, Options, advise};
 pub use self::row::Row;
 pub use self::saving::{ModelError, Saving};
+pub(crate) use self::saving::{PRICE_FACTOR, WORTH_PERCENT};
 pub use self::together::advise_all;
 pub use self::verdict::Verdict;

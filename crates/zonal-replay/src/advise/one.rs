@@ -265,8 +265,8 @@ impl Beside<'_, '_> {
         let trialled = what_if.run(trial, watch)?;
         let contention = prices.contention(&trialled, change.cpus, what_if.seconds());
         let saved = prices.spent(&recorded.contention) - prices.spent(&contention);
-        let of_reclaim = what_if.reclaim().map(|own| own.saving(&trial.sysctls));
-        let savings = (Saving::new(saved, error), of_reclaim.unwrap_or_default());
+        let of_marks = what_if.reclaim().map(|own| own.saving(&trial.sysctls));
+        let savings = (Saving::new(saved, error), of_marks.unwrap_or_default());
         Ok(Row::new(change, (trialled.counts, contention), savings, recorded))
     }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::changes::Change;
 use super::cost::Contention;
 use super::saving::{Saving, WORTH_PERCENT};
+use crate::reclaim::MarksSaving;
 use crate::verify::range_of;
 use crate::what_if::TrialCounts;
 
@@ -40,6 +41,9 @@ pub struct Row {
     pub saving_percent_of_cpu: Saving,
     /// Of it, what it saves of reclaim and of reading pages of files again.
     pub reclaim_saving_percent_of_cpu: Saving,
+    /// What it saves of waiting for disks, in percent of the recording's time; nothing where the
+    /// recording has no waits.
+    pub saving_percent_of_time: Saving,
     /// Holds of zone locks against the recorded ones, in percent.
     pub lock_holds_percent: f64,
     /// Memory that lists hold more at worst.
@@ -72,25 +76,28 @@ impl Row {
     pub(super) fn new(
         change: &Change,
         (counts, contention): (TrialCounts, Contention),
-        (of_lists, of_reclaim): (Saving, Saving),
+        (of_lists, of_marks): (Saving, MarksSaving),
         recorded: &Row,
     ) -> Row {
+        let MarksSaving { of_cpu: of_reclaim, of_time } = of_marks;
         let saving = of_lists.plus(of_reclaim);
         let counts = counts.times(change.cpus);
         let holds = percent(counts.lock_holds as f64, recorded.counts.lock_holds as f64);
         let more = counts.list_pages_max.saturating_sub(recorded.counts.list_pages_max);
         let refused_more = counts.refused.saturating_sub(recorded.counts.refused);
-        let is_worse = is_worse(refused_more, saving, holds);
+        let is_worse = is_worse(refused_more, (saving, of_time), holds);
+        let is_worth = of_lists.mid >= WORTH_PERCENT || of_time.low >= WORTH_PERCENT;
         let setting = change.command.as_deref().and_then(|line| line.strip_prefix("sysctl "));
         let mut row = Row {
             change: change.name.clone(),
-            // What is saved of reclaim begins at nothing.
-            command: change.command.clone().filter(|_| !is_worse && of_lists.mid >= WORTH_PERCENT),
+            // What is saved of reclaim's processor time begins at nothing.
+            command: change.command.clone().filter(|_| !is_worse && is_worth),
             counts,
             contention,
             setting: setting.map(str::to_owned),
             saving_percent_of_cpu: saving,
             reclaim_saving_percent_of_cpu: of_reclaim,
+            saving_percent_of_time: of_time,
             lock_holds_percent: (holds * 100.0).round() / 100.0,
             memory_mib_worst: (more as f64 / 256.0 * 100.0).round() / 100.0,
             is_worse,
@@ -119,6 +126,7 @@ impl Row {
         let Some(first) = rows.first() else { return Row::default() };
         let middle = |figure: &dyn Fn(&Row) -> f64| median(rows.iter().map(|row| figure(row)));
         let saving = over(rows.iter().map(|row| row.saving_percent_of_cpu));
+        let of_time = over(rows.iter().map(|row| row.saving_percent_of_time));
         let refused_more = rows.iter().map(|row| row.refused_more).max();
         let refused_more = refused_more.unwrap_or(0).max(refused_elsewhere);
         let holds = middle(&|row| row.lock_holds_percent);
@@ -136,24 +144,25 @@ impl Row {
             reclaim_saving_percent_of_cpu: over(
                 rows.iter().map(|row| row.reclaim_saving_percent_of_cpu),
             ),
+            saving_percent_of_time: of_time,
             lock_holds_percent: holds,
             memory_mib_worst: rows.iter().map(|row| row.memory_mib_worst).fold(0.0, f64::max),
-            is_worse: is_worse(refused_more, saving, holds),
+            is_worse: is_worse(refused_more, (saving, of_time), holds),
             place: rows.iter().map(|row| row.place).min().unwrap_or(0),
             refused_more,
             about: first.about.clone(),
             ..Row::default()
         };
         let of_lists = saving.mid - row.reclaim_saving_percent_of_cpu.mid;
-        let is_worth = !row.is_worse && of_lists >= WORTH_PERCENT;
-        let setting = row.setting.as_deref().filter(|_| is_worth);
+        let is_worth = of_lists >= WORTH_PERCENT || of_time.low >= WORTH_PERCENT;
+        let setting = row.setting.as_deref().filter(|_| is_worth && !row.is_worse);
         row.command = setting.map(|setting| format!("sysctl {setting}"));
         row.tell(recorded, holds);
         row
     }
 
-    /// Less is better: what is refused first, then what reclaim costs, time for zone locks, holds,
-    /// pages on lists.
+    /// Less is better: what is refused first, then waiting for disks and what reclaim costs, time
+    /// for zone locks, holds, pages on lists.
     fn key(&self, recorded: &Row) -> f64 {
         let refused = self.refused_more as f64;
         let spent = |row: &Row| row.contention.wait_us_per_s + row.contention.work_us_per_s;
@@ -161,7 +170,7 @@ impl Row {
         let holds = percent(self.counts.lock_holds as f64, recorded.counts.lock_holds as f64);
         let (now, before) = (self.counts.list_pages_mean, recorded.counts.list_pages_mean);
         let pages = percent(now as f64, before as f64);
-        let reclaim = self.reclaim_saving_percent_of_cpu.mid;
+        let reclaim = self.reclaim_saving_percent_of_cpu.mid + self.saving_percent_of_time.mid;
         refused * 1e12 - reclaim * 1e6 + spent + holds / 1e3 + pages / 1e6
     }
 
@@ -172,6 +181,7 @@ impl Row {
             && self.counts == other.counts
             && self.contention == other.contention
             && self.saving_percent_of_cpu == other.saving_percent_of_cpu
+            && self.saving_percent_of_time == other.saving_percent_of_time
             && self.refused_more == other.refused_more
     }
 }
@@ -189,11 +199,12 @@ pub(super) fn sort(rows: &mut [Row], recorded: &Row) {
     rows.sort_by(|a, b| key(a).total_cmp(&key(b)).then(a.place.cmp(&b.place)));
 }
 
-/// Whether a change refuses more, or costs notably more.
-fn is_worse(refused_more: u64, saving: Saving, holds: f64) -> bool {
-    refused_more > 0
-        || saving.mid < -NOTABLE_CPU_PERCENT
-        || (saving.mid <= 0.0 && holds > NOTABLE_PERCENT)
+/// Whether a change refuses more, or costs notably more and saves no waiting. `saving`: of a CPU,
+/// and of the time.
+fn is_worse(refused_more: u64, (saving, of_time): (Saving, Saving), holds: f64) -> bool {
+    let costs_more =
+        saving.mid < -NOTABLE_CPU_PERCENT || (saving.mid <= 0.0 && holds > NOTABLE_PERCENT);
+    refused_more > 0 || (costs_more && of_time.low < WORTH_PERCENT)
 }
 
 /// The middle one of some figures, or between the two in the middle.
@@ -248,6 +259,9 @@ fn reason(row: &Row, recorded: &Row, holds: f64) -> String {
     }
     if pages.unsigned_abs() * 50 > before.list_pages_mean {
         parts.push(format!("{:+.1} MiB on lists", pages as f64 / 256.0));
+    }
+    if row.saving_percent_of_time.mid >= WORTH_PERCENT {
+        parts.push(format!("{:.1} % of the time less waiting", row.saving_percent_of_time.mid));
     }
     let what = match parts.is_empty() {
         true => "no notable difference for this load".to_owned(),
@@ -345,7 +359,7 @@ mod tests {
         let of = |holds, mid| {
             let counts = TrialCounts { lock_holds: holds, ..TrialCounts::default() };
             let saving = Saving { low: mid, mid, high: mid };
-            let saving = (saving, Saving::default());
+            let saving = (saving, MarksSaving::default());
             Row::new(&change, (counts, Contention::default()), saving, &recorded)
         };
         let better = of(50, 0.6);
@@ -356,5 +370,14 @@ mod tests {
         for worse in [of(150, -0.5), of(150, 0.0)] {
             assert_eq!((worse.command, worse.is_worse), (None, true));
         }
+        // More holds, and less waiting for the disk, is better all the same.
+        let of_time = Saving { low: 10.0, mid: 20.0, high: 30.0 };
+        let counts = TrialCounts { lock_holds: 150, ..TrialCounts::default() };
+        let saving = (Saving::default(), MarksSaving { of_time, ..MarksSaving::default() });
+        let waits = Row::new(&change, (counts, Contention::default()), saving, &recorded);
+        assert!(waits.command.is_some() && !waits.is_worse);
+        assert!(waits.reason.contains("20.0 % of the time less waiting"), "{}", waits.reason);
+        let several = Row::together(&[&waits, &waits], &recorded, 0);
+        assert_eq!((several.saving_percent_of_time, several.command), (of_time, waits.command));
     }
 }

@@ -6,10 +6,10 @@ use crate::moves::Moves;
 use crate::report::error;
 
 /// Prices are those of another machine: they may be this many times too high or too low.
-pub(super) const PRICE_FACTOR: f64 = 1.5;
+pub(crate) const PRICE_FACTOR: f64 = 1.5;
 
-/// Less than this, in percent of a CPU, is not worth a change.
-pub(super) const WORTH_PERCENT: f64 = 0.5;
+/// Less than this, in percent of a CPU or of the time, is not worth a change.
+pub(crate) const WORTH_PERCENT: f64 = 0.5;
 
 /// By how much the model is off on this recording, in percent of the kernel's number; `None` where
 /// the kernel moved nothing.
@@ -41,7 +41,7 @@ impl ModelError {
     }
 }
 
-/// What a change saves, in percent of one CPU; less than nothing is lost.
+/// What a change saves, in percent of one CPU or of the time; less than nothing is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Saving {
     /// At least, by the model's error and the prices' uncertainty.

@@ -162,6 +162,7 @@ fn joint_case(known: &[&Measured]) -> Case {
     let most = |one: &&&Measured| one.case.error.most.unwrap_or(f64::INFINITY);
     let costs: Vec<Saving> = known.iter().filter_map(|one| one.case.reclaim).collect();
     let all_have = costs.len() == known.len();
+    let waits: Vec<f64> = known.iter().filter_map(|one| one.case.disk_wait).collect();
     let worst = known.iter().max_by(|a, b| most(a).total_cmp(&most(b)));
     Case {
         not_judged: Vec::new(),
@@ -170,6 +171,7 @@ fn joint_case(known: &[&Measured]) -> Case {
         cost: middle(|one| one.case.cost),
         error: worst.map_or(ModelError::default(), |one| one.case.error),
         reclaim: all_have.then(|| super::row::over(costs.iter().copied())),
+        disk_wait: (!waits.is_empty()).then(|| median(waits.iter().copied())),
         wrong: known.iter().find_map(|one| one.case.wrong.clone()),
     }
 }

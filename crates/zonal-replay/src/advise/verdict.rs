@@ -55,6 +55,8 @@ pub(super) struct Case {
     pub error: ModelError,
     /// What reclaim takes, where that is known.
     pub reclaim: Option<Saving>,
+    /// Time in which some task waited for a disk, in percent, where that is known.
+    pub disk_wait: Option<f64>,
     /// A setting that is wrong on its face, in words.
     pub wrong: Option<String>,
 }
@@ -69,6 +71,7 @@ impl Case {
             cost: (cost / 1e4 * 1e4).round() / 1e4,
             error,
             reclaim: what_if.reclaim().map(|reclaim| reclaim.cost().percent_of_cpu),
+            disk_wait: what_if.reclaim().and_then(Reclaim::disk_wait_percent),
             wrong: what_if.reclaim().and_then(Reclaim::wrong),
         }
     }
@@ -111,6 +114,9 @@ impl Case {
     /// What is known by reclaim alone, which the model of the lists has no part in.
     pub(super) fn by_reclaim(&self, rows: &[Row]) -> Option<(Verdict, String)> {
         let reclaim = self.reclaim.filter(|_| self.allocs >= ALLOCS_MIN)?;
+        if let Some(reason) = self.by_waits(rows, reclaim) {
+            return Some((Verdict::WorthTrying, reason));
+        }
         let saving = |row: &Row| row.reclaim_saving_percent_of_cpu;
         let best = usable(rows).max_by(|a, b| saving(a).mid.total_cmp(&saving(b).mid))?;
         let of_best = saving(best);
@@ -125,6 +131,26 @@ impl Case {
             );
             (Verdict::NotKnown, reason)
         })
+    }
+
+    /// The setting that saves most of the time that is waited for disks, if that is worth a change.
+    fn by_waits(&self, rows: &[Row], reclaim: Saving) -> Option<String> {
+        let saving = |row: &Row| row.saving_percent_of_time;
+        let worth = usable(rows).filter(|row| saving(row).low >= WORTH_PERCENT);
+        // Of those that are equally good the first: the kernel's own choice is before others.
+        let best = worth
+            .max_by(|a, b| saving(a).mid.total_cmp(&saving(b).mid).then(b.place.cmp(&a.place)))?;
+        let Saving { low, mid, high } = saving(best);
+        let of_cpu = best.reclaim_saving_percent_of_cpu.at_most(reclaim.high).high;
+        let wrong = self.wrong.as_ref().map_or(String::new(), |wrong| format!("; {wrong}"));
+        Some(format!(
+            "{}: saves {mid:.1} % of the elapsed time ({low:.1} to {high:.1}), because less is \
+             read again: {:.1} % of the time some task waited for a disk here; of a CPU up to \
+             {of_cpu:.2} %, or nothing{wrong}; {}",
+            best.setting.as_deref().unwrap_or_default(),
+            self.disk_wait.unwrap_or(0.0),
+            best.about,
+        ))
     }
 
     fn reclaim_costs(&self) -> String {
@@ -206,8 +232,16 @@ mod tests {
 
     fn case(cost: f64) -> Case {
         let error = off_by(1.0);
-        let (reclaim, wrong) = (None, None);
-        Case { not_judged: Vec::new(), seconds: 10.0, allocs: 50_000, cost, error, reclaim, wrong }
+        Case {
+            not_judged: Vec::new(),
+            seconds: 10.0,
+            allocs: 50_000,
+            cost,
+            error,
+            reclaim: None,
+            disk_wait: None,
+            wrong: None,
+        }
     }
 
     fn saves(us_per_s: f64) -> Vec<Row> {
@@ -292,6 +326,32 @@ mod tests {
         let (verdict, reason) = under_reclaim(cost).decide(&of_reclaim(0.0, 0.0, 0.0));
         assert_eq!(verdict, Verdict::NotKnown, "the lists cannot be judged, nor are they all");
         assert!(reason.contains("reclaim: direct; reclaim, and reading again"), "{reason}");
+    }
+
+    #[test]
+    fn waiting_that_a_setting_saves_is_worth_trying_whatever_it_saves_of_a_cpu() {
+        let cost = Saving { low: 20.0, mid: 30.0, high: 60.0 };
+        let case = Case { disk_wait: Some(62.0), ..under_reclaim(cost) };
+        let of_time = |low: f64, place: usize, setting: &str| Row {
+            setting: Some(setting.to_owned()),
+            saving_percent_of_time: Saving { low, mid: 40.0, high: 55.0 },
+            place,
+            ..of_reclaim(0.0, 4.0, 8.0).remove(0)
+        };
+        let rows =
+            [of_time(20.0, 6, "vm.min_free_kbytes=9"), of_time(20.0, 5, "vm.min_free_kbytes=7")];
+        let (verdict, reason) = case.decide(&rows);
+        assert_eq!(verdict, Verdict::WorthTrying);
+        let expected = "vm.min_free_kbytes=7: saves 40.0 % of the elapsed time (20.0 to 55.0)";
+        assert!(reason.starts_with(expected), "the first of equal ones: {reason}");
+        let (waited, of_cpu) =
+            ("62.0 % of the time some task", "of a CPU up to 8.00 %, or nothing");
+        assert!(reason.contains(waited) && reason.contains(of_cpu), "{reason}");
+        assert!(reason.contains("nothing; vm.min_free_kbytes is 186 times too much; "), "{reason}");
+        // An end of the range that is next to nothing is none, and what refuses memory is no help.
+        assert_eq!(case.decide(&[of_time(0.4, 5, "x=1")]).0, Verdict::NotKnown);
+        let refuses = Row { is_worse: true, ..of_time(20.0, 5, "x=1") };
+        assert_ne!(case.decide(&[refuses]).0, Verdict::WorthTrying);
     }
 
     #[test]

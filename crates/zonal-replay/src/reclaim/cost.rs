@@ -6,6 +6,8 @@ use zonal_trace::{MachineDescription, MachineFiles, PolledState};
 
 use super::cache::Cache;
 use super::marks::{Kept, MarkSettings, Marks, own_min_free};
+use super::waits::{self, Waits};
+use super::{MarksSaving, Share};
 use crate::advise::Saving;
 use crate::settings::Settings;
 
@@ -30,6 +32,14 @@ pub struct ReclaimCost {
     pub read_again_pages: u64,
     /// All of it and reading these pages again, in percent of a CPU.
     pub percent_of_cpu: Saving,
+    /// Time in which some task of the host waited for a disk, in percent of the recording's time;
+    /// `None`: not in the recording.
+    pub disk_wait_percent: Option<f64>,
+    /// The same for memory: for reclaim, or for a page of a file that had been reclaimed, which is
+    /// a wait for a disk, too.
+    pub memory_wait_percent: Option<f64>,
+    /// What the host read from its disks, in GiB.
+    pub read_gib: Option<f64>,
 }
 
 /// What the kernel counted between two readings of its files.
@@ -78,6 +88,8 @@ fn sum(text: &str, is_one: &dyn Fn(&str) -> bool) -> u64 {
 pub(crate) struct Reclaim {
     cache: Cache,
     counters: Counters,
+    /// `None`: not in the recording.
+    waits: Option<Waits>,
     marks: Marks,
     now: MarkSettings,
     own_min_free: Option<i64>,
@@ -101,7 +113,9 @@ impl Reclaim {
         let marks = Marks::new(machine, polls, start_ns);
         let own_min_free = own_min_free(machine);
         let counters = Counters::of(files)?;
-        (seconds > 0.0).then_some(Reclaim { cache, counters, marks, now, own_min_free, seconds })
+        let waits = Waits::of(files);
+        let found = Reclaim { cache, counters, waits, marks, now, own_min_free, seconds };
+        (seconds > 0.0).then_some(found)
     }
 
     /// What it cost.
@@ -116,25 +130,51 @@ impl Reclaim {
             reclaimed_pages: reclaimed,
             read_again_pages: read_again,
             percent_of_cpu: Saving { low: of(background_ns), ..all },
+            disk_wait_percent: self.disk_wait_percent(),
+            memory_wait_percent: self.waits.map(|waits| self.waited(waits.memory_us)),
+            read_gib: self.read_gib(),
         }
+    }
+
+    /// Time in which some task waited for a disk, in percent.
+    pub(crate) fn disk_wait_percent(&self) -> Option<f64> {
+        self.waits.map(|waits| self.waited(waits.disk_us))
+    }
+
+    /// The same as [`ReclaimCost::read_gib`].
+    pub(crate) fn read_gib(&self) -> Option<f64> {
+        self.waits.map(|waits| round(waits.read_kib as f64 / f64::from(1 << 20)))
+    }
+
+    fn waited(&self, us: u64) -> f64 {
+        round(waits::percent(us, self.seconds))
     }
 
     /// What `sysctls` save of that. A setting under which more pages stay free saves nothing; what
     /// it costs is not modelled.
-    pub(crate) fn saving(&self, sysctls: &[(Sysctl, i64)]) -> Saving {
+    pub(crate) fn saving(&self, sysctls: &[(Sysctl, i64)]) -> MarksSaving {
         let then = self.now.with(sysctls);
         if then == self.now {
-            return Saving::default();
+            return MarksSaving::default();
         }
-        self.spent(self.share(self.marks.kept(self.now), self.marks.kept(then)))
+        let least = Kept::fewer(self.marks.kept(self.now), self.marks.kept(then)).0;
+        let share = self.share(self.marks.kept(self.now), self.marks.kept(then));
+        // What it costs to keep less than the kernel itself would is not modelled, and so no time
+        // is promised for it.
+        let is_sane = self.own_min_free.is_some_and(|own| then.keeps_enough(self.now, own));
+        let of_waits = self.waits.filter(|_| is_sane).map(|waits| {
+            waits.saving(share, self.counters.reclaimed, self.seconds, self.near(least).count())
+        });
+        MarksSaving { of_cpu: self.spent(share), of_time: of_waits.unwrap_or_default() }
     }
 
-    /// The share of reclaimed pages that `sysctls` would keep, times those pages: they are neither
-    /// reclaimed nor read again.
-    pub(crate) fn pages_kept(&self, sysctls: &[(Sysctl, i64)]) -> f64 {
+    /// Pages that `sysctls` would keep, at least and at most: they are neither reclaimed nor read
+    /// again.
+    pub(crate) fn pages_kept(&self, sysctls: &[(Sysctl, i64)]) -> (f64, f64) {
         let then = self.now.with(sysctls);
         let Share { least, most } = self.share(self.marks.kept(self.now), self.marks.kept(then));
-        (least + most) / 2.0 * self.counters.reclaimed as f64
+        let reclaimed = self.counters.reclaimed as f64;
+        (least * reclaimed, most * reclaimed)
     }
 
     /// A wrong setting, in words.
@@ -152,25 +192,27 @@ impl Reclaim {
 
     /// The share of reclaimed pages that would have stayed with other marks.
     fn share(&self, now: Kept, then: Kept) -> Share {
-        let (a, b) = (now.low - then.low, now.high - then.high);
-        let (least, most) = (a.min(b), a.max(b));
+        let (least, most) = Kept::fewer(now, then);
         let Counters { reclaimed, read_again, .. } = self.counters;
         if most <= 0.0 || reclaimed == 0 {
             return Share::default();
         }
-        let pages = |samples: u64| match self.cache.reclaimed {
-            0 => 0.0,
-            all => samples as f64 * reclaimed as f64 / all as f64,
-        };
-        let back = |within: f64| -> f64 {
-            let near = self.cache.back.iter().filter(|(distance, _)| pages(*distance) <= within);
-            near.map(|(_, weight)| pages(*weight)).sum()
-        };
+        let back = |within: f64| self.near(within).sum::<f64>();
         // Reclaimed before the recording: nothing tells their distance.
         let unknown = (read_again as f64 - back(f64::INFINITY)).max(0.0);
         let all = read_again.min(reclaimed) as f64;
         let of = |kept: f64| kept.min(all) / reclaimed as f64;
         Share { least: of(back(least)), most: of(back(most) + unknown) }
+    }
+
+    /// Pages that came back after at most so many others, by each sample.
+    fn near(&self, within: f64) -> impl Iterator<Item = f64> + '_ {
+        let pages = |samples: u64| match self.cache.reclaimed {
+            0 => 0.0,
+            all => samples as f64 * self.counters.reclaimed as f64 / all as f64,
+        };
+        let near = self.cache.back.iter().filter(move |(distance, _)| pages(*distance) <= within);
+        near.map(move |(_, weight)| pages(*weight))
     }
 
     /// That share of what reclaim cost, with reading the pages again. It saves nothing at least:
@@ -193,13 +235,6 @@ impl Reclaim {
     fn percent(&self, ns: f64) -> f64 {
         ns / 1e7 / self.seconds
     }
-}
-
-/// Of all reclaimed pages, those that would have stayed: between the two.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Share {
-    least: f64,
-    most: f64,
 }
 
 fn round(percent: f64) -> f64 {
@@ -226,7 +261,10 @@ pub(crate) mod tests {
         };
         let marks = Marks::new(&machine, &[sample(&machine, 0, 0)], 0);
         let own_min_free = own_min_free(&machine);
-        Reclaim { cache, counters, marks, now, own_min_free, seconds: 10.0 }
+        // Half of the time is waited for the disk: each of the 300 samples is read once.
+        let read_kib = 300 * 10_000 * 4;
+        let waits = Some(Waits { disk_us: 5_000_000, read_kib, ..Waits::default() });
+        Reclaim { cache, counters, waits, marks, now, own_min_free, seconds: 10.0 }
     }
 
     const LESS: [(Sysctl, i64); 1] = [(Sysctl::MinFreeKbytes, 67_584)];
@@ -235,7 +273,7 @@ pub(crate) mod tests {
     fn a_reserve_that_keeps_a_working_set_out_is_found() {
         // 12 GiB are kept free, and 300,000 pages more would have been enough.
         let found = reclaim(NOW, 200);
-        let Saving { low, mid, high } = found.saving(&LESS);
+        let MarksSaving { of_cpu: Saving { low, mid, high }, of_time } = found.saving(&LESS);
         let share = 200.0 / 230.0;
         let reread = |ns: f64| 2_000_000.0 * ns / 1e8;
         assert!((mid - (share * 20.0 + reread(REREAD_NS[0]))).abs() < 0.01, "{mid}");
@@ -244,6 +282,12 @@ pub(crate) mod tests {
         let cost = found.cost();
         assert_eq!((cost.background_percent, cost.percent_of_cpu.low), (20.0, 20.0));
         assert!(high <= cost.percent_of_cpu.high, "no more than all of it");
+        // 200 of the 300 that were read.
+        assert_eq!((cost.disk_wait_percent, cost.read_gib), (Some(50.0), Some(11.4441)));
+        let expected = 50.0 * 200.0 / 300.0;
+        assert!((of_time.mid - expected).abs() < 0.01, "{of_time:?}");
+        assert!(of_time.low > 0.5 * expected && of_time.low < of_time.mid, "{of_time:?}");
+        assert!((of_time.high - 50.0).abs() < 0.01, "{of_time:?}");
         let wrong = found.wrong().unwrap();
         assert!(wrong.contains("186 times what the kernel itself would choose (67584)"), "{wrong}");
     }
@@ -253,12 +297,12 @@ pub(crate) mod tests {
         // 80 MiB less: each page comes back after 1200 MiB of others.
         let now = MarkSettings { min_free_kbytes: 135_168, ..NOW };
         let found = reclaim(now, 200);
-        assert_eq!(found.saving(&LESS), Saving::default());
-        assert_eq!(reclaim(NOW, 200).saving(&[]), Saving::default());
+        assert_eq!(found.saving(&LESS), MarksSaving::default());
+        assert_eq!(reclaim(NOW, 200).saving(&[]), MarksSaving::default());
         let more = [(Sysctl::MinFreeKbytes, 2 * NOW.min_free_kbytes)];
-        assert_eq!(reclaim(NOW, 200).saving(&more), Saving::default());
-        assert_eq!(reclaim(NOW, 200).pages_kept(&more), 0.0);
-        assert_eq!(reclaim(NOW, 200).pages_kept(&LESS), 2_000_000.0);
+        assert_eq!(reclaim(NOW, 200).saving(&more), MarksSaving::default());
+        assert_eq!(reclaim(NOW, 200).pages_kept(&more), (0.0, 0.0));
+        assert_eq!(reclaim(NOW, 200).pages_kept(&LESS), (2_000_000.0, 2_000_000.0));
         let now = MarkSettings { min_free_kbytes: 67_584, ..NOW };
         assert_eq!(reclaim(now, 200).wrong(), None);
     }
@@ -267,13 +311,28 @@ pub(crate) mod tests {
     fn what_never_comes_back_is_not_saved_and_what_left_before_is_not_sure() {
         let mut stream = reclaim(NOW, 0);
         stream.cache.back.clear();
-        assert_eq!(stream.saving(&LESS), Saving::default());
+        assert_eq!(stream.saving(&LESS), MarksSaving::default());
         // Pages came back that had left before the recording: perhaps all, perhaps none.
         let mut unknown = reclaim(NOW, 115);
         unknown.cache.back.clear();
-        let Saving { low, high, .. } = unknown.saving(&LESS);
-        assert_eq!(low, 0.0);
-        assert!(high >= 10.0, "{high}");
+        let MarksSaving { of_cpu: Saving { low, high, .. }, of_time } = unknown.saving(&LESS);
+        assert_eq!((low, of_time.low), (0.0, 0.0));
+        assert!(high >= 10.0 && of_time.high > 0.0, "{high} {of_time:?}");
+    }
+
+    #[test]
+    fn no_time_is_promised_for_less_than_the_kernel_itself_would_keep() {
+        let less = [(Sysctl::MinFreeKbytes, 33_792)];
+        let found = reclaim(NOW, 200);
+        assert_eq!(found.saving(&less).of_time, Saving::default());
+        assert!(found.saving(&less).of_cpu.high > 0.0);
+        let without = Reclaim { waits: None, ..reclaim(NOW, 200) };
+        assert_eq!(without.saving(&LESS).of_time, Saving::default(), "nothing was measured");
+        let cost = without.cost();
+        assert_eq!(
+            (cost.disk_wait_percent, cost.memory_wait_percent, cost.read_gib),
+            (None, None, None)
+        );
     }
 
     #[test]

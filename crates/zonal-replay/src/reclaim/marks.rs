@@ -11,6 +11,10 @@ use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
 /// A zone whose free pages never came nearer to its high watermark than this part of it was not
 /// short of pages: its marks kept nothing free.
 const NEAR_PARTS: u64 = 20;
+/// A reserve that is less than the kernel's own by no more than this part of it is the kernel's.
+const OWN_PARTS: i64 = 10;
+/// The kernel's own `vm.watermark_scale_factor`.
+const OWN_SCALE_FACTOR: i64 = 10;
 
 /// Pages that stay free because of the marks: at the least, when background reclaim is woken, and
 /// at the most, when it sleeps again.
@@ -20,6 +24,14 @@ pub struct Kept {
     pub low: f64,
     /// Sum of high watermarks.
     pub high: f64,
+}
+
+impl Kept {
+    /// How many fewer stay free: at the least, and at the most.
+    pub fn fewer(now: Kept, then: Kept) -> (f64, f64) {
+        let (a, b) = (now.low - then.low, now.high - then.high);
+        (a.min(b), a.max(b))
+    }
 }
 
 /// What decides the marks.
@@ -45,6 +57,18 @@ impl MarkSettings {
             }
         }
         self
+    }
+
+    /// Whether each setting that is other than `now` is at least the kernel's own, whose
+    /// `min_free_kbytes` is `own_min_free`.
+    pub fn keeps_enough(&self, now: MarkSettings, own_min_free: i64) -> bool {
+        let is_enough = |value: i64, now: i64, own: i64| value == now || value >= own;
+        is_enough(
+            self.min_free_kbytes,
+            now.min_free_kbytes,
+            own_min_free - own_min_free / OWN_PARTS,
+        ) && is_enough(self.scale_factor, now.scale_factor, OWN_SCALE_FACTOR)
+            && (self.boosts || !now.boosts)
     }
 }
 
@@ -185,6 +209,20 @@ pub(super) mod tests {
         let without = settings.with(&[(Sysctl::WatermarkBoostFactor, 0)]);
         let polls = [sample(&machine, high, 100)];
         assert_eq!(Marks::new(&machine, &polls, 0).kept(without).high, high as f64);
+    }
+
+    #[test]
+    fn less_than_the_kernels_own_is_not_enough_unless_it_is_so_already() {
+        let with = |sysctl, value| NOW.with(&[(sysctl, value)]);
+        let enough = |then: MarkSettings| then.keeps_enough(NOW, 67_584);
+        assert!(enough(NOW) && enough(with(Sysctl::MinFreeKbytes, 67_584)));
+        assert!(enough(with(Sysctl::MinFreeKbytes, 61_000)), "nearly the kernel's own");
+        assert!(!enough(with(Sysctl::MinFreeKbytes, 33_792)));
+        assert!(enough(with(Sysctl::WatermarkScaleFactor, 10)));
+        assert!(!enough(with(Sysctl::WatermarkBoostFactor, 0)));
+        let little = MarkSettings { min_free_kbytes: 1000, boosts: false, ..NOW };
+        let then = MarkSettings { scale_factor: 10, ..little };
+        assert!(then.keeps_enough(MarkSettings { scale_factor: 200, ..little }, 67_584));
     }
 
     #[test]

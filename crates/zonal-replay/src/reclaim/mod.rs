@@ -16,6 +16,7 @@
 //! | processor time of background reclaim and compaction | the kernel's threads, before and after |
 //! | time in direct reclaim, waiting and all | its events |
 //! | pages reclaimed, and read again | `/proc/vmstat`, before and after |
+//! | time that tasks waited for disks and for memory | `waits`, the kernel's pressure files |
 //! | which come back, and after how many others | `cache` |
 //! | pages that stay free under another setting | `marks`, the kernel's formula |
 //!
@@ -25,8 +26,27 @@
 mod cache;
 mod cost;
 mod marks;
+mod waits;
 
 pub(crate) use self::cache::Cache;
 pub(crate) use self::cost::Reclaim;
 pub use self::cost::ReclaimCost;
 pub(crate) use self::marks::own_min_free;
+
+use crate::advise::Saving;
+
+/// Of all reclaimed pages, those that would have stayed: between the two.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Share {
+    least: f64,
+    most: f64,
+}
+
+/// What other marks save.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct MarksSaving {
+    /// Of reclaim and of reading again, in percent of one CPU.
+    pub of_cpu: Saving,
+    /// Of waiting for disks, in percent of the recording's time; nothing where it has no waits.
+    pub of_time: Saving,
+}

@@ -8,7 +8,9 @@
 //! ```
 //! A block gives two differences: what the setting saves against the mean of the other two runs,
 //! and how far these two differ among themselves (A/A), where nothing was changed. The first is a
-//! finding only where its interval is clear of zero and of the second's interval.
+//! finding only where its interval is clear of zero and of the second's interval. What is compared
+//! is written down with the prediction ([`By`]): processor time, elapsed time where waiting for
+//! disks is what was predicted to be saved, or the load's own figure.
 //!
 //! | file | does |
 //! |--|--|
@@ -27,7 +29,7 @@ mod predict;
 mod probe;
 
 pub use self::interval::{Interval, mean_of, range_of};
-pub use self::outcome::{Finding, Measured, Outcome, Registered};
+pub use self::outcome::{By, Finding, Measured, Outcome, Registered};
 pub use self::plan::{Arm, BLOCKS_MIN, Plan};
 pub use self::predict::{Counts, Predicted, Tried, predict, recorded_counts};
 pub use self::probe::{Probe, ProbeError};
@@ -41,6 +43,8 @@ pub struct Run {
     pub elapsed_s: f64,
     /// The load's own figure; less is better.
     pub metric: Option<f64>,
+    /// What the host read from its disks meanwhile, in GiB.
+    pub read_gib: Option<f64>,
     /// 99th percentile of the probe's page allocations, in µs.
     pub probe_p99_us: Option<f64>,
 }

@@ -6,9 +6,38 @@ use super::interval::{Interval, mean_of, range_of, saving_of};
 use super::plan::Arm;
 use super::predict::{Counts, Predicted};
 use super::{Plan, Run};
+use crate::advise::WORTH_PERCENT;
 
-/// A difference below this, in percent of one CPU, is none: advice does not name it either.
-const NOTABLE_PERCENT: f64 = 0.5;
+/// What a verdict is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// Processor time.
+    Cpu,
+    /// Elapsed time.
+    Time,
+    /// The load's own figure.
+    Metric,
+}
+
+impl By {
+    /// Elapsed time where some of it was predicted to be saved, or else processor time.
+    pub fn of(predicted: &Predicted) -> By {
+        match predicted.saving_percent_of_time.mid >= WORTH_PERCENT {
+            true => By::Time,
+            false => By::Cpu,
+        }
+    }
+
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Cpu => "processor time",
+            By::Time => "elapsed time",
+            By::Metric => "the load's own figure",
+        }
+    }
+}
 
 /// What a trial came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -51,6 +80,10 @@ pub struct Measured {
     pub same_percent_of_time: Interval,
     /// As the third, between runs that differ in nothing.
     pub same_percent_of_metric: Option<Interval>,
+    /// What the host read from its disks in a run as it is, in GiB: over those runs.
+    pub read_gib_now: Option<Interval>,
+    /// The same with the setting.
+    pub read_gib: Option<Interval>,
     /// Counts of the kernel with the setting: over its recordings.
     #[serde(flatten)]
     pub counts: Option<Counts<Interval>>,
@@ -71,6 +104,8 @@ pub struct Registered {
     pub load: String,
     /// What the order of the runs is drawn from.
     pub seed: u64,
+    /// What the verdict will be about.
+    pub judged_by: By,
     /// What the model says.
     pub predicted: Predicted,
 }
@@ -116,6 +151,11 @@ impl Measured {
             diffs(of_metric, saving_of)
         });
         let count = |arm: Arm| runs.iter().filter(|(other, _)| *other == arm).count();
+        let read = |arm: Arm| {
+            let of_arm = runs.iter().filter(|(other, _)| *other == arm);
+            let read: Option<Vec<f64>> = of_arm.map(|(_, run)| run.read_gib).collect();
+            range_of(&read?)
+        };
         let over = |figure: fn(&Counts<f64>) -> f64| {
             range_of(&counts.iter().map(figure).collect::<Vec<f64>>()).unwrap_or_default()
         };
@@ -126,6 +166,8 @@ impl Measured {
             same_percent_of_cpu: same,
             same_percent_of_time: same_time,
             same_percent_of_metric: metric.map(|(_, same)| same),
+            read_gib_now: read(Arm::Now),
+            read_gib: read(Arm::Tried),
             counts: (!counts.is_empty()).then(|| Counts {
                 refill_pages: over(|one| one.refill_pages),
                 drain_pages: over(|one| one.drain_pages),
@@ -169,38 +211,49 @@ impl Outcome {
     pub fn new(registered: Registered, measured: Measured, stopped: Option<String>) -> Outcome {
         let (verdict, reason) = match &stopped {
             Some(why) => (Finding::Refuted, format!("it hurts: {why}; no more runs were made")),
-            None => decide(&registered.predicted, &measured),
+            None => decide(registered.judged_by, &registered.predicted, &measured),
         };
         Outcome { registered, measured, verdict, reason, stopped }
     }
 }
 
-fn decide(predicted: &Predicted, measured: &Measured) -> (Finding, String) {
-    let (saved, same) = match (measured.saving_percent_of_metric, measured.same_percent_of_metric) {
-        (Some(saved), Some(same)) => (saved, same),
-        _ => (measured.saving_percent_of_cpu, measured.same_percent_of_cpu),
+fn decide(by: By, predicted: &Predicted, measured: &Measured) -> (Finding, String) {
+    let (of_cpu, of_time) = (predicted.saving_percent_of_cpu, predicted.saving_percent_of_time);
+    let figures = match by {
+        By::Metric => measured.saving_percent_of_metric.zip(measured.same_percent_of_metric),
+        By::Time => Some((measured.saving_percent_of_time, measured.same_percent_of_time)),
+        By::Cpu => Some((measured.saving_percent_of_cpu, measured.same_percent_of_cpu)),
     };
-    let is_metric = measured.saving_percent_of_metric.is_some();
-    let of = if is_metric { "of the load's own figure" } else { "of a CPU" };
+    let Some((saved, same)) = figures else {
+        return (Finding::NoDifference, "no run has the load's own figure".to_owned());
+    };
+    let of = match by {
+        By::Metric => "of the load's own figure",
+        By::Time => "of the elapsed time",
+        By::Cpu => "of a CPU",
+    };
     let Interval { low, mid, high } = saved;
     let found = format!("saves {mid:.2} % {of} ({low:.2} to {high:.2})");
-    let expected = predicted.saving_percent_of_cpu;
-    let is_within =
-        if is_metric { within(&saved, &same, log) } else { within(&saved, &same, |own| own) };
-    let is_clear = saved.is_clear() && !is_within && mid.abs() >= NOTABLE_PERCENT;
+    // Of a CPU, differences are of one figure; of times, they are ratios.
+    let is_within = within(&saved, &same, if by == By::Cpu { |own| own } else { log });
+    let is_clear = saved.is_clear() && !is_within && mid.abs() >= WORTH_PERCENT;
     if !is_clear {
         let among = format!("{:.2} to {:.2} %", same.low, same.high);
         let why = format!("{found}; runs that differ in nothing differ by {among}");
         return (Finding::NoDifference, why);
     }
+    let (expected, of) = match by {
+        By::Time => (of_time, of),
+        By::Cpu | By::Metric => (of_cpu, "of a CPU"),
+    };
     let predicts = format!(
-        "predicted {:.2} % of a CPU ({:.2} to {:.2})",
+        "predicted {:.2} % {of} ({:.2} to {:.2})",
         expected.mid, expected.low, expected.high
     );
     // A figure of the load's own has no prediction of its size.
-    let is_as_predicted = match is_metric {
-        true => mid > 0.0 && expected.mid > 0.0,
-        false => mid.signum() == expected.mid.signum() && saved.meets(&expected),
+    let is_as_predicted = match by {
+        By::Metric => mid > 0.0 && (of_cpu.mid > 0.0 || of_time.mid > 0.0),
+        By::Time | By::Cpu => mid.signum() == expected.mid.signum() && saved.meets(&expected),
     };
     match is_as_predicted {
         true => (Finding::Confirmed, format!("{found}; {predicts}")),
@@ -228,6 +281,9 @@ mod tests {
         let saving = Interval { low: mid * 0.5, mid, high: mid * 1.5 };
         Predicted {
             saving_percent_of_cpu: saving,
+            saving_percent_of_time: Interval::default(),
+            read_gib: None,
+            recorded_read_gib: None,
             counts: Counts::default(),
             recorded: Counts::default(),
             model_error_percent: Some(1.0),
@@ -242,6 +298,7 @@ mod tests {
             now: "1".to_owned(),
             load: "make".to_owned(),
             seed: 1,
+            judged_by: By::of(&predicted(mid)),
             predicted: predicted(mid),
         }
     }
@@ -342,7 +399,54 @@ mod tests {
         }
         let measured = Measured::new(&plan, &runs, &[]);
         assert_eq!(measured.saving_percent_of_metric.unwrap().mid, -20.0);
-        let outcome = Outcome::new(registered(5.0), measured, None);
+        let by_metric = Registered { judged_by: By::Metric, ..registered(5.0) };
+        let outcome = Outcome::new(by_metric.clone(), measured, None);
         assert_eq!(outcome.verdict, Finding::Refuted, "less CPU, and the load is slower");
+        // A run that was cut off has no figure.
+        runs[2].1.metric = None;
+        let without = Outcome::new(by_metric, Measured::new(&plan, &runs, &[]), None);
+        assert_eq!(without.verdict, Finding::NoDifference);
+        assert!(without.reason.contains("no run has the load's own figure"));
+    }
+
+    /// Waiting: with the setting, runs take `factor` of ten seconds and read as much less, all with
+    /// the same processor time.
+    fn waiting(plan: &Plan, factor: f64, noise: f64) -> Measured {
+        let run = |(index, (arm, run)): (usize, (Arm, Run))| {
+            let factor = if arm == Arm::Tried { factor } else { 1.0 };
+            let noise = 1.0 + noise * ((index * 7 % 5) as f64 / 2.0 - 1.0);
+            let read_gib = Some(16.0 * factor);
+            (arm, Run { elapsed_s: 10.0 * factor * noise, read_gib, ..run })
+        };
+        let runs: Vec<(Arm, Run)> = runs(plan, 0.0, 0.0).into_iter().enumerate().map(run).collect();
+        Measured::new(plan, &runs, &[])
+    }
+
+    #[test]
+    fn a_prediction_of_time_is_judged_by_elapsed_time() {
+        let of_time = |low, mid, high| {
+            let saving_percent_of_time = Interval { low, mid, high };
+            let predicted = Predicted { saving_percent_of_time, ..predicted(0.0) };
+            Registered { judged_by: By::of(&predicted), predicted, ..registered(0.0) }
+        };
+        let plan = Plan::new(5, 8);
+        let find = |registered: &Registered, factor: f64, noise: f64| {
+            Outcome::new(registered.clone(), waiting(&plan, factor, noise), None)
+        };
+        let predicted = of_time(20.0, 40.0, 60.0);
+        assert_eq!(predicted.judged_by, By::Time);
+        let half = find(&predicted, 0.5, 0.02);
+        assert_eq!(half.verdict, Finding::Confirmed, "{}", half.reason);
+        assert!(half.reason.contains("predicted 40.00 % of the elapsed time"), "{}", half.reason);
+        let read = |read: Option<Interval>| read.unwrap().mid;
+        assert_eq!((read(half.measured.read_gib_now), read(half.measured.read_gib)), (16.0, 8.0));
+        assert_eq!(find(&predicted, 0.1, 0.02).verdict, Finding::Refuted, "more than predicted");
+        assert_eq!(find(&predicted, 1.5, 0.02).verdict, Finding::Refuted, "slower");
+        assert_eq!(find(&predicted, 1.0, 0.02).verdict, Finding::NoDifference);
+        assert_eq!(find(&predicted, 0.9, 0.8).verdict, Finding::NoDifference, "lost in noise");
+        // By processor time, which is the same, there is nothing to see.
+        let by_cpu = Registered { judged_by: By::Cpu, ..of_time(20.0, 40.0, 60.0) };
+        assert_eq!(find(&by_cpu, 0.5, 0.02).verdict, Finding::NoDifference);
+        assert_eq!(By::of(&of_time(0.0, 0.4, 0.5).predicted), By::Cpu, "next to nothing");
     }
 }

@@ -9,9 +9,13 @@ use crate::advise::{HoldCost, ModelError, Prices, Saving, policy_of};
 use crate::error::ReplayError;
 use crate::moves::Moves;
 use crate::progress::Watch;
+use crate::reclaim::Reclaim;
 use crate::settings::Settings;
 use crate::unjudged;
 use crate::what_if::{Trial, Trialled, WhatIf};
+
+/// Pages of 4 KiB.
+const PAGES_OF_GIB: f64 = 262_144.0;
 
 /// A setting that is tried, such as `vm.numa_stat=0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +100,14 @@ impl From<&Moves> for Counts<f64> {
 pub struct Predicted {
     /// What is saved, in percent of one CPU.
     pub saving_percent_of_cpu: Interval,
+    /// What is saved of the elapsed time, in percent: of waiting for disks alone. Nothing where the
+    /// recordings have no waits.
+    pub saving_percent_of_time: Interval,
+    /// What the host reads from its disks in a run with the setting, in GiB: over the recordings;
+    /// `None` where they have no waits.
+    pub read_gib: Option<Interval>,
+    /// What it read in the recordings themselves.
+    pub recorded_read_gib: Option<Interval>,
     /// Counts of a run with the setting: over the recordings.
     #[serde(flatten)]
     pub counts: Counts<Interval>,
@@ -141,12 +153,12 @@ pub fn predict(
         drain_pages: range(&|one| which(one).drain_pages),
         lock_holds: range(&|one| which(one).lock_holds),
     };
+    let has_reads = all.iter().all(|one| one.read.is_some());
     Ok(Predicted {
-        saving_percent_of_cpu: Interval {
-            low: range(&|one| one.saving.low).low,
-            mid: range(&|one| one.saving.mid).mid,
-            high: range(&|one| one.saving.high).high,
-        },
+        saving_percent_of_cpu: over(all.iter().map(|one| one.saving)),
+        saving_percent_of_time: over(all.iter().map(|one| one.of_time)),
+        read_gib: has_reads.then(|| over(all.iter().filter_map(|one| Some(one.read?.1)))),
+        recorded_read_gib: has_reads.then(|| range(&|one| one.read.map_or(0.0, |read| read.0))),
         counts: counts(|one| one.predicted),
         recorded: counts(|one| one.recorded),
         model_error_percent: all.iter().filter_map(|one| one.error.most).reduce(f64::max),
@@ -154,9 +166,24 @@ pub fn predict(
     })
 }
 
+/// The smallest low end, the middle one, the largest high end.
+fn over(savings: impl Iterator<Item = Saving> + Clone) -> Interval {
+    let of = |end: fn(Saving) -> f64| {
+        range_of(&savings.clone().map(end).collect::<Vec<f64>>()).unwrap_or_default()
+    };
+    Interval {
+        low: of(|one| one.low).low,
+        mid: of(|one| one.mid).mid,
+        high: of(|one| one.high).high,
+    }
+}
+
 /// From one recording.
 struct One {
     saving: Saving,
+    of_time: Saving,
+    /// GiB, as recorded and as predicted.
+    read: Option<(f64, Saving)>,
     predicted: Counts<f64>,
     recorded: Counts<f64>,
     error: ModelError,
@@ -171,8 +198,13 @@ fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result
     let now = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let then = Trial { sysctls: vec![(tried.sysctl, tried.number)], ..now.clone() };
     let reclaim = what_if.reclaim();
-    let of_reclaim = reclaim.map(|own| own.saving(&then.sysctls)).unwrap_or_default();
-    let kept = reclaim.map_or(0.0, |own| own.pages_kept(&then.sysctls));
+    let of_marks = reclaim.map(|own| own.saving(&then.sysctls)).unwrap_or_default();
+    let (least, most) = reclaim.map_or((0.0, 0.0), |own| own.pages_kept(&then.sysctls));
+    let kept = (least + most) / 2.0;
+    let read = reclaim.and_then(Reclaim::read_gib).map(|read| {
+        let left = |pages: f64| (read - pages / PAGES_OF_GIB).max(0.0);
+        (read, Saving { low: left(most), mid: left(kept), high: left(least) })
+    });
     let (now, then) = (what_if.run(&now, watch)?, what_if.run(&then, watch)?);
     let prices = Prices::new(HoldCost::of_recording(machine)?, &what_if, &now);
     let error = ModelError::of(&now.judged, &what_if.kernel().judged);
@@ -195,7 +227,9 @@ fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result
         counts.map(|count| count * share)
     };
     Ok(One {
-        saving: Saving::new(spent(&now) - spent(&then), error).plus(of_reclaim),
+        saving: Saving::new(spent(&now) - spent(&then), error).plus(of_marks.of_cpu),
+        of_time: of_marks.of_time,
+        read,
         predicted: left(recorded.with(of_model(&now).with(of_model(&then))).map(scaled)),
         recorded,
         error,
@@ -232,6 +266,9 @@ mod tests {
         assert!(predicted.counts.lock_holds.mid < predicted.recorded.lock_holds.mid);
         assert!(predicted.saving_percent_of_cpu.mid > 0.0);
         let kernel = recorded_counts(&recording[0], &mut crate::unwatched).unwrap();
+        // A recording of before there were waits promises no time.
+        assert_eq!(predicted.saving_percent_of_time, Interval::default());
+        assert_eq!((predicted.read_gib, predicted.recorded_read_gib), (None, None));
         assert_eq!(predicted.recorded.refill_pages.mid, kernel.refill_pages);
         // The setting that it has already changes nothing.
         let same = Tried::parse("vm.percpu_pagelist_high_fraction=0").unwrap();

@@ -29,6 +29,9 @@ const SYSCTLS: [&str; 14] = [
 /// Kernel threads that reclaim or compact, before the number of their node.
 const RECLAIMERS: [&str; 2] = ["kswapd", "kcompactd"];
 
+/// Files of `/proc/pressure` that are kept: how long tasks waited for disks, and for memory.
+const PRESSURE: [&str; 2] = ["io", "memory"];
+
 /// Where the kernel's files are; tests have their own.
 #[derive(Debug, Clone)]
 pub struct Roots {
@@ -78,6 +81,12 @@ impl Roots {
                 // Not in every kernel, and nothing depends on it alone.
                 Err(_) if name == "pagetypeinfo" => {}
                 Err(error) => return Err(error),
+            }
+        }
+        for name in PRESSURE {
+            // Not in every kernel: `CONFIG_PSI`, and not switched off at boot.
+            if let Ok(content) = fs::read(self.proc.join("pressure").join(name)) {
+                files.set(&format!("pressure-{name}{ending}"), content);
             }
         }
         let reclaimers = self.reclaimers().into_iter();

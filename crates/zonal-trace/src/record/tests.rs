@@ -67,6 +67,7 @@ impl Tree {
         let buddyinfo = include_str!("../../samples/zlib-make-j4/buddyinfo.pre");
         tree.put("proc/buddyinfo", buddyinfo);
         tree.put("proc/vmstat", "nr_free_pages 50\n");
+        tree.put("proc/pressure/io", "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n");
         tree.put("proc/sys/vm/percpu_pagelist_high_fraction", "0\n");
         tree.put("proc/sys/vm/min_free_kbytes", "64\n");
         tree.put("sys/devices/system/cpu/possible", "0-1\n");
@@ -225,6 +226,23 @@ fn what_is_recorded_can_be_read_and_nothing_is_left() {
     let failures = undo::serve_with(lines.text.as_bytes(), |path| fs::remove_dir_all(path));
     assert_eq!(failures, Vec::<String>::new());
     assert!(!tree.path(&own).exists());
+}
+
+#[test]
+fn what_the_kernel_has_of_its_pressure_is_kept_before_and_after() {
+    let tree = Tree::new();
+    let recorder = tree.begin(false, &mut Lines::default()).unwrap();
+    tree.put("proc/pressure/io", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n");
+    let output = tempfile::tempdir().unwrap();
+    recorder.finish(output.path()).unwrap();
+    for (ending, total) in [("pre", "total=5"), ("post", "total=9")] {
+        let kept = |name: &str| output.path().join(format!("pressure-{name}.{ending}"));
+        assert!(fs::read_to_string(kept("io")).unwrap().contains(total), "{ending}");
+        assert!(!kept("memory").exists(), "this kernel has none");
+    }
+    // Files of a recording's directory are those of a `.zonal` file, too.
+    let files = crate::Recording::open(output.path()).unwrap().machine_files().unwrap();
+    assert!(files.get("pressure-io.post").is_some());
 }
 
 #[test]

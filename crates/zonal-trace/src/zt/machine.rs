@@ -11,7 +11,7 @@ use crate::error::{Fault, TraceError, TraceErrorKind};
 use crate::source::{DESCRIPTION_BYTES_MAX, Part, Source, read_bytes};
 
 /// Files that are looked for beside a stream.
-const FILES: [&str; 32] = [
+const FILES: [&str; 36] = [
     "meta.json",
     "zoneinfo.pre",
     "zoneinfo.post",
@@ -35,6 +35,10 @@ const FILES: [&str; 32] = [
     "after-vmstat.txt",
     "reclaimers.pre",
     "reclaimers.post",
+    "pressure-io.pre",
+    "pressure-io.post",
+    "pressure-memory.pre",
+    "pressure-memory.post",
     "sysctl.txt",
     "cmdline.txt",
     "cpuinfo.txt",
