@@ -15,7 +15,7 @@ use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
 use zonal_core::frame::{PCP_END, PCP_SHIFT, TAG_CACHED, TAG_MASK};
 use zonal_core::pcp::state::PCP_BYTES;
 use zonal_core::pcp::word::{
-    ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, NO_LIST, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV, PREV_BIT,
+    ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, NO_LIST, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV,
     PUSH_DELTA, SLOW,
 };
 
@@ -116,8 +116,48 @@ macro_rules! pop {
     }};
 }
 
-/// `prev` of a push to any list.
+/// `prev` of a push to the active list. Both it and what `free_count` grows by are decided by jumps,
+/// which mostly go the same way: what is computed from the word to its commit is what the next
+/// operation waits for.
 macro_rules! mark_prev {
+    ($record:literal) => {
+        concat!(
+            concat!("mov {t:e}, [", $record, " + {prev_bits}]\n"),
+            "test {t:e}, {w:e}\n",
+            "jne 9f\n",
+            "xor {t:e}, {w:e}\n",
+            "test {t:e}, {prev}\n",
+            "je 14f\n",
+            "xor {w}, {prev}\n",
+            "jmp 14f\n",
+            // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB E.7).
+            "9:\n",
+            "cmp {w:x}, [{p} + {threshold}]\n",
+            "jae {leave}\n",
+            "14:\n",
+        )
+    };
+}
+
+/// `free_count` and the length behind a push to the active list.
+macro_rules! grow {
+    ($record:literal) => {
+        concat!(
+            concat!("mov {s:e}, [", $record, " + {pages}]\n"),
+            // free_count grows by the block while it is below its cap.
+            "cmp {w:x}, [{p} + {cap}]\n",
+            "jb 15f\n",
+            "xor {s:e}, {s:e}\n",
+            "15:\n",
+            "lea {s}, [{s} + {delta}]\n",
+            "add {w}, {s}",
+        )
+    };
+}
+
+/// As [`mark_prev!`], of a push to any list: where orders are mixed a jump would often go the other
+/// way.
+macro_rules! mark_prev_any {
     ($record:literal) => {
         concat!(
             // Two frees of order 1 to 3 in a row may be a stream, which the core judges (LB E.7).
@@ -127,13 +167,13 @@ macro_rules! mark_prev {
             "cmp {w:x}, [{p} + {threshold}]\n",
             "jae {leave}\n",
             "9:\n",
-            "btr {w}, {prev}\n",
+            "and {w}, {not_prev}\n",
             "or {w}, {t}\n",
         )
     };
 }
 
-/// `free_count` and the length behind a push to any list.
+/// As [`grow!`], of a push to any list.
 macro_rules! grow_any {
     ($record:literal) => {
         concat!(
@@ -302,8 +342,15 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
             fast, frame, "{p}",
             concat!("test {w:e}, {mask}\n", "jne {leave}"),
             "mov {x}, [{p} + {allocated}]",
-            // Carry: free_count is below its cap, so it grows by this page.
-            concat!("cmp {w:x}, [{p} + {cap}]\n", "adc {w}, {delta}"),
+            // As `grow`.
+            concat!(
+                "mov {s:e}, {delta} + 1\n",
+                "cmp {w:x}, [{p} + {cap}]\n",
+                "jb 15f\n",
+                "dec {s:e}\n",
+                "15:\n",
+                "add {w}, {s}",
+            ),
             mask = const STRAY_BITS | PREV,
         );
     }
@@ -329,10 +376,10 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
                 mark_prev!("{p} + {r}"),
             ),
             "mov {x}, [{p} + {r} + {allocated}]",
-            grow_any!("{p} + {r}"),
+            grow!("{p} + {r}"),
             r = in(reg) list,
             mask = const STRAY_BITS,
-            prev = const PREV_BIT,
+            prev = const PREV,
             threshold = const THRESHOLD,
             active = const LISTS + ACTIVE,
             prev_bits = const LISTS + PREV_BITS,
@@ -507,12 +554,12 @@ pub(crate) unsafe fn push_any(fast: FastRef, list: usize, frame: usize) -> bool 
                 fast,
                 frame,
                 "{l}",
-                concat!(activate!("{leave}"), mark_prev!("{l}")),
+                concat!(activate!("{leave}"), mark_prev_any!("{l}")),
                 "mov {x}, [{l} + {allocated}]",
                 grow_any!("{l}")
             ),
             list,
-            prev = const PREV_BIT,
+            not_prev = const !PREV as i64,
             prev_bits = const LISTS + PREV_BITS,
             threshold = const THRESHOLD,
         );
