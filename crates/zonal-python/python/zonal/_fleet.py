@@ -18,7 +18,7 @@ from ._calls import advise
 from ._crew import Ended, Tasks, checked, crew_of
 from ._errors import ArgumentError, Error, TraceError
 from ._html import table
-from ._paths import PathLike, path_text
+from ._paths import PathLike, is_cut_url, path_text
 from .advice import Row
 
 __all__ = ["Effect", "Fleet", "Host", "fleet"]
@@ -413,6 +413,9 @@ def _expanded(recordings: Any, options: Dict[str, Any]) -> List[str]:
     found: List[str] = []
     for each in many:
         pattern = path_text(each)
+        if is_cut_url(pattern):
+            what = "a path that was a URL; expected the URL as text, which pathlib does not keep"
+            raise ArgumentError(f"{pattern}: {what}")
         if "://" in pattern:
             try:
                 from fsspec.core import url_to_fs

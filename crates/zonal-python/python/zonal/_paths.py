@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Union
 
 from ._errors import LabError
 
-__all__ = ["PathLike", "local_text", "path_text"]
+__all__ = ["PathLike", "is_cut_url", "local_text", "path_text"]
 
 PathLike = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
@@ -22,9 +23,16 @@ def local_text(path: PathLike) -> str:
     file is locked meanwhile.
 
     Raises:
-        LabError: It is a URL.
+        LabError: It is a URL, whole or as ``pathlib`` leaves it.
     """
     text = path_text(path)
-    if "://" in text:
+    if "://" in text or is_cut_url(text):
         raise LabError(f"{text}: expected a file of this machine; copy it with fsspec")
     return text
+
+
+def is_cut_url(text: str) -> bool:
+    """Whether this was a URL before ``pathlib.Path`` took a slash from it: ``s3:/bucket/name``. A
+    folder of this machine may have such a name."""
+    scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/(?!/))", text)
+    return scheme is not None and not os.path.isdir(scheme.group())
