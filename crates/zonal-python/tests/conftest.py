@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, Tuple
+from typing import Callable, List, Tuple
 
 import pytest
 
@@ -31,6 +33,25 @@ def fresh() -> RunCode:
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done
+
+    return run
+
+
+@pytest.fixture
+def together() -> Callable[[int, Callable[[int], object]], List[object]]:
+    """Calls work with 0, 1 and so on, each in a thread, all beginning at once. Returns each one's
+    result; the first exception is raised."""
+
+    def run(threads: int, work: Callable[[int], object]) -> List[object]:
+        gate = threading.Barrier(threads)
+
+        def begin(number: int) -> object:
+            gate.wait()
+            return work(number)
+
+        with ThreadPoolExecutor(threads) as pool:
+            begun = [pool.submit(begin, number) for number in range(threads)]
+            return [each.result(timeout=300) for each in begun]
 
     return run
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
+from pathlib import Path
 from typing import Any, Callable, List, NamedTuple, Tuple
 
 import pytest
 
 import zonal
+
+Together = Callable[[int, Callable[[int], object]], List[object]]
 
 np = pytest.importorskip("numpy")
 
@@ -88,6 +90,12 @@ def dropped(pool: zonal.Pool, free: int) -> bool:
     return False
 
 
+def resident_mib() -> float:
+    """What this process has of memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / MIB
+
+
 def steps(shape: List[int], size: int) -> Tuple[int, ...]:
     found = []
     for length in reversed(shape):
@@ -116,19 +124,53 @@ def test_an_array_shares_the_pages_and_keeps_them(pool: zonal.Pool, reader: Read
     pool.validate()
 
 
+def test_memory_of_arrays_that_are_gone_is_there_for_others(reader: Reader) -> None:
+    pool = zonal.Pool(16 * MIB)
+    free = pool.free_pages
+
+    def fill() -> List[Any]:
+        """Arrays until the pool has nothing left."""
+        arrays = []
+        while True:
+            try:
+                arrays.append(reader.take(pool.alloc(MIB).tensor([MIB], "uint8")))
+            except zonal.OutOfMemoryError:
+                return arrays
+
+    held = fill()
+    count = len(held)
+    assert count >= 12 and not fill()
+    for _ in range(3):
+        held.clear()
+        assert dropped(pool, free)
+        held = fill()
+        assert len(held) == count
+    del held
+    assert dropped(pool, free)
+    pool.validate()
+
+
 def test_an_array_outlives_its_pool_and_ends_on_any_thread(reader: Reader) -> None:
+    before = resident_mib()
     for _ in range(20):
-        pool = zonal.Pool(16 * MIB)
+        # Each of its pages is there, so pools that stay would be seen.
+        pool = zonal.Pool(32 * MIB, prefault=True)
         buffer = pool.alloc(70_000, zeroed=True)
         buffer.numpy()[69_999] = 7
         arrays = [reader.take(buffer)]
+        assert reader.address(arrays[0]) == buffer.address
         del pool, buffer
         gc.collect()
         assert reader.elements(arrays[0])[69_999] == 7
         ends = threading.Thread(target=arrays.clear)
         ends.start()
         ends.join()
-    gc.collect()
+    for _ in range(200):
+        gc.collect()
+        if resident_mib() < before + 320:
+            break
+        threading.Event().wait(0.02)
+    assert resident_mib() < before + 320, "20 pools of 32 MiB are gone"
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -142,6 +184,7 @@ def test_shapes_are_row_by_row_without_gaps(
     array = reader.take(buffer.tensor(shape, "float64"))
     assert reader.shape(array) == tuple(shape) and reader.dtype(array) == "float64"
     assert reader.elements(array) == np.arange(count, dtype="float64").reshape(shape).tolist()
+    assert reader.address(array) == buffer.address or not count
     told = reader.strides(array)
     if told and count:
         longer = [at for at, length in enumerate(shape) if length > 1]
@@ -174,51 +217,56 @@ def test_types_are_those_that_were_asked_for(pool: zonal.Pool, reader: Reader, d
 
 
 def test_a_part_of_a_buffer_is_read_from_its_offset(pool: zonal.Pool, reader: Reader) -> None:
+    free = pool.free_pages
     buffer = pool.alloc(4096, zeroed=True)
     buffer.numpy((1024,), "int32")[:] = np.arange(1024)
     for offset in (64, 4, 4096 - 8):
-        # A reader that wants its own alignment may copy; what it reads is the same.
+        # A reader that wants its own alignment may refuse or copy; what it reads is the same.
         try:
             array = reader.take(buffer.tensor([2], "int32", offset))
         except Exception as error:  # noqa: BLE001: each library has exceptions of its own
             assert "align" in str(error).lower() and offset % 64, error
             continue
         assert reader.elements(array) == [offset // 4, offset // 4 + 1]
+        assert reader.address(array) == buffer.address + offset or offset % 64
         del array
+    del buffer
+    assert dropped(pool, free)
 
 
-def test_arrays_of_many_threads_give_every_page_back(pool: zonal.Pool, reader: Reader) -> None:
+def test_arrays_of_many_threads_give_every_page_back(
+    pool: zonal.Pool, reader: Reader, together: Together
+) -> None:
     free = pool.free_pages
-    wrong: List[str] = []
 
     def work(number: int) -> None:
         for turn in range(30):
             buffer = pool.alloc(4096 * (1 + turn % 3), zeroed=True)
-            buffer.numpy()[turn] = number
+            buffer.numpy()[turn] = 1 + number
             array = reader.take(buffer)
+            assert reader.address(array) == buffer.address
             del buffer
-            if reader.elements(array)[turn] != number:
-                wrong.append(f"{number}, {turn}")
+            assert reader.elements(array)[turn] == 1 + number, turn
             del array
 
-    threads = [threading.Thread(target=work, args=(1 + number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong and dropped(pool, free)
+    together(4, work)
+    assert dropped(pool, free)
     pool.validate()
 
 
-def test_what_a_writable_reader_writes_is_in_the_buffer(pool: zonal.Pool) -> None:
-    for make in (numpy_reader, torch_reader):
-        if make is torch_reader and "torch" not in sys.modules:
-            continue
-        buffer = pool.alloc(4096, zeroed=True)
-        array = make().take(buffer.tensor([4, 4], "uint16"))
-        array[3, 3] = 515
-        assert bytes(buffer.view()[30:32]) == b"\x03\x02"
-        del array
+@pytest.mark.parametrize("make", [numpy_reader, torch_reader])
+def test_what_a_writable_reader_writes_is_in_the_buffer(
+    pool: zonal.Pool, make: Callable[[], Reader]
+) -> None:
+    reader = make()
+    free = pool.free_pages
+    buffer = pool.alloc(4096, zeroed=True)
+    array = reader.take(buffer.tensor([4, 4], "int16"))
+    assert reader.address(array) == buffer.address
+    array[3, 3] = 515
+    assert bytes(buffer.view()[30:32]) == b"\x03\x02"
+    del array, buffer
+    assert dropped(pool, free)
 
 
 def test_a_capsule_that_nobody_takes_gives_the_pages_back(pool: zonal.Pool) -> None:
