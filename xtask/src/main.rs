@@ -89,6 +89,9 @@ usage: cargo xtask COMMAND
                         another, run its tests, check its types, with every interpreter that is
                         there; quick: one interpreter, no types; a table
   python --smoke        build the wheel quickly and try it in an environment with nothing else
+  python --free-threaded [PYTHON]
+                        build the wheel for a free-threaded CPython, this one or one that is found,
+                        and run the tests there; a table
   perfetto [RECORDING]  make a Perfetto trace of a recording, and hold it against Perfetto's own
                         definitions, both ways; a table
   redis [ROUNDS]        run redis-server and its benchmark with jemalloc, and with jemalloc on a
@@ -143,8 +146,7 @@ fn main() -> ExitCode {
         ["book"] => book::run(&root),
         ["capi"] => capi::run(&root),
         ["capi", "install", to] => capi::install(&root, Path::new(to)).map(|()| true),
-        ["python"] => python::run(&root, false),
-        ["python", how @ ("--quick" | "--smoke")] => python::quick(&root, how),
+        ["python", ref rest @ ..] => python::command(&root, rest),
         ["perfetto", ref recording @ ..] => perfetto::run(&root, recording.first().map(Path::new)),
         ["redis"] => redis::run(&root, 8),
         ["redis", rounds] => match rounds.parse() {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::fuzz::target_directory;
-use crate::python::{bin, environment, interpreter, run_in};
+use crate::python::tools::{bin, environment, interpreter, run_in};
 use crate::record::Record;
 use crate::tools::cargo;
 

@@ -20,6 +20,7 @@ import resource
 import statistics
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from functools import partial
 from typing import Any, Callable, Dict, Hashable, List, Optional
 
@@ -63,7 +64,11 @@ class KvCache:
         """The pool is short of memory: blocks that no sequence has go, oldest first."""
         freed = 0
         while freed < objects and self.idle:
-            self.idle.popitem(last=False)
+            block = self.idle.popitem(last=False)[1]
+            # At once: without a GIL it would go when the thread that made it comes to that. If
+            # somebody still reads it, it goes with the last view.
+            with suppress(BufferError):
+                block.buffer.release()
             freed += 1
         self.evicted += freed
         return freed

@@ -36,8 +36,7 @@ impl Buffer {
     /// What `Pool.alloc` of the package made, as an object of a subclass.
     #[new]
     fn take(made: &Made) -> PyResult<Buffer> {
-        let mut made = made.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = made.take();
+        let taken = made.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(taken.ok_or_else(|| Fault::new("PoolError", "these pages have a buffer already"))?)
     }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import json
+import threading
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Union
@@ -35,13 +36,17 @@ Tensor = _native.Tensor
 
 #: Registrations that may be open.
 _registered: "weakref.WeakSet[Registration]" = weakref.WeakSet()
+#: Held while one is added or they are listed.
+_registering = threading.Lock()
 
 
 @atexit.register
 def _close_registered() -> None:
     """Ends all of them while the interpreter is whole: a pool's thread that calls into one that is
     ending would hang for ever."""
-    for each in list(_registered):
+    with _registering:
+        left = list(_registered)
+    for each in left:
         each.close()
 
 
@@ -361,7 +366,9 @@ class Pool(_native.Pool):
             seeks: How costly an object is to make again.
 
         Both are called by threads that allocate and by the pool's own, and may use the pool. What
-        they raise is printed as an unraisable exception, and counts as nothing freed.
+        they raise is printed as an unraisable exception, and counts as nothing freed. Give buffers
+        up by ``release()``: on a free-threaded interpreter a buffer that is only dropped goes back
+        when the thread that made it runs again, and that may be waiting for this very memory.
 
         Returns:
             The registration. It ends by ``close()``, or when it is gone.
@@ -371,7 +378,8 @@ class Pool(_native.Pool):
         if object_bytes < 1 or seeks < 0:
             raise ArgumentError(f"object_bytes: {object_bytes}, seeks: {seeks}; expected 1, 0 up")
         made = self.register(name, count, scan, object_bytes, node_aware, seeks)
-        _registered.add(made)
+        with _registering:
+            _registered.add(made)
         return made
 
     def statistics(self) -> PoolStatistics:
