@@ -94,6 +94,8 @@ class Row:
     """The sysctl and its value, if it is one."""
     saving_percent_of_cpu: Saving
     """What it saves."""
+    reclaim_saving_percent_of_cpu: Saving
+    """Of it, what it saves of reclaim and of reading pages of files again."""
     lock_holds_percent: float
     """Holds of zone locks against the recorded ones, in percent."""
     memory_mib_worst: float
