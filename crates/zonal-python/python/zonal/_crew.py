@@ -159,6 +159,8 @@ class Dask:
         self._client = client
         self._reconnect_s = reconnect_s
         self._workers = 1
+        #: When the scheduler was last asked how many there are.
+        self._asked = -_LOOK_S
         #: Workers that get nothing, with the reason.
         self._unfit: Dict[str, str] = {}
         #: Workers that may take a task, of tasks that not all may.
@@ -202,9 +204,12 @@ class Dask:
 
     def workers(self) -> int:
         """Tasks that are done at a time; the last number that was told while the scheduler does not
-        answer, which ``alive`` tells."""
-        with suppress(Exception):
-            self._workers = max(1, int(sum(self._client.nthreads().values())))
+        answer, which ``alive`` tells. Asking costs the scheduler and this process as much as a
+        task, so it is not done for each."""
+        if time.monotonic() - self._asked >= _LOOK_S:
+            with suppress(Exception):
+                self._workers = max(1, int(sum(self._client.nthreads().values())))
+            self._asked = time.monotonic()
         return self._workers
 
     def submit(
@@ -317,8 +322,8 @@ class Tasks:
         self._under_way: Dict[Any, Tuple[int, ...]] = {}
         self._is_alone = False
 
-    def batch(self, waiting: int) -> int:
-        """How many things the next task may have."""
+    def batch(self, waiting: int, workers: int) -> int:
+        """How many things the next task may have, for so many workers."""
         return 1
 
     def argument(self, numbers: Tuple[int, ...]) -> Any:
@@ -347,7 +352,7 @@ class Tasks:
         else:
             self._waiting.append(at)
 
-    def _take(self) -> Tuple[int, ...]:
+    def _take(self, workers: int) -> Tuple[int, ...]:
         if not self._waiting or self._is_alone:
             return ()
         if self._losses.get(self._waiting[0], 0) >= _LOSSES:
@@ -356,7 +361,7 @@ class Tasks:
             self._is_alone = True
             return (self._waiting.popleft(),)
         taken = [self._waiting.popleft()]
-        most = max(1, self.batch(len(self._waiting)))
+        most = max(1, self.batch(len(self._waiting), workers))
         tried = self._losses.keys() | self._failures.keys() if most > 1 else set()
         while self._waiting and len(taken) < most:
             if taken[-1] in tried or self._waiting[0] in tried:
@@ -400,8 +405,8 @@ class Tasks:
         self, crew: Any, function: Callable[[Any], Any], done: "queue.SimpleQueue[Any]"
     ) -> bool:
         """Gives workers what they can take; false if there is nobody to give it to."""
-        while len(self._under_way) < _AHEAD * crew.workers():
-            numbers = self._take()
+        while len(self._under_way) < _AHEAD * (workers := crew.workers()):
+            numbers = self._take(workers)
             if not numbers:
                 break
             try:

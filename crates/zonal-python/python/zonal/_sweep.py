@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 from typing import Tuple, Union, cast, overload
 
 from . import _native
@@ -28,7 +28,7 @@ from .lab import _machine
 __all__ = ["RowsError", "Sweep", "VersionError", "read_rows", "sweep"]
 
 #: Seconds of work that one task should be, so that handing it over costs little beside it.
-_TASK_S = 0.5
+_TASK_S = 2.0
 #: Most rows of a task.
 _TASK_ROWS = 1000
 
@@ -66,7 +66,7 @@ class RowList(Sequence[SweepRow]):
             return NotImplemented
         return len(self) == len(other) and all(map(operator.eq, self, other))
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"<{len(self)} rows>"
@@ -226,10 +226,10 @@ class _Work(Tasks):
         self._row_s: Optional[float] = None
         self._begun = time.monotonic()
 
-    def batch(self, waiting: int) -> int:
-        """About half a second of work, and less towards the end, so that all end together."""
+    def batch(self, waiting: int, workers: int) -> int:
+        """Some seconds of work, and less towards the end, so that all workers end together."""
         want = 1 if not self._row_s else int(_TASK_S / self._row_s)
-        return min(_TASK_ROWS, want, 1 + waiting // 8)
+        return min(_TASK_ROWS, want, 1 + waiting // (4 * workers))
 
     def argument(self, numbers: Tuple[int, ...]) -> List[Tuple[int, str]]:
         return [(at, self.rows.text(at)) for at in numbers]
