@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, get_args, get_typ
 import pytest
 
 import zonal
-from zonal import _native, lab
+from zonal import _native, _sweep, lab
 from zonal._crew import Local
 
 AXES: Dict[str, List[object]] = {"cpus": [2, 4], "policy": ["zonal", "linux-6.6"]}
@@ -505,3 +505,24 @@ def test_a_result_has_its_page_and_a_copy_its_rows(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="SKIPPED: pandas is missing")
     assert isinstance(copy.to_pandas(), pandas.DataFrame)
     assert copy.to_pandas().equals(swept.to_pandas()) and swept.to_pandas().shape[0] == 4
+
+
+def test_a_task_is_some_seconds_of_rows_and_less_towards_the_end(tmp_path: Path) -> None:
+    rows = _native.Rows(
+        "xeon-2007-8", None, "zonal", "burst", None, 5, 20, [("seed", ["1"])], tmp_path / "a.csv"
+    )
+    work = _sweep._Work(rows, 3, None)
+    assert work.batch(10**6, 2) == 1, "nothing is known of a row yet"
+    for row_s, waiting, workers, expected in [
+        (0.23, 10**6, 2, 8),
+        (0.23, 40, 2, 6),
+        (0.23, 7, 2, 1),
+        (5.0, 10**6, 2, 0),
+        (1e-5, 10**6, 2, 1000),
+        # A thousand tasks a second are what a scheduler can do.
+        (1.0, 10**6, 10_000, 10),
+        (1.0, 10_000, 10_000, 1),
+    ]:
+        work._row_s = row_s
+        assert work.batch(waiting, workers) == expected, (row_s, waiting, workers)
+    rows.finish()

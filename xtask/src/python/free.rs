@@ -84,7 +84,7 @@ fn each(
     let smoke = crate_dir.join("tests/smoke.py").display().to_string();
     let threads = crate_dir.join("tests/test_threads.py").display().to_string();
     let cache = format!("cache_dir={}", to.join("pytest").display());
-    let args = ["-m", "pytest", "-q", "-rs", TEST_LIMIT, "-o", &cache, threads.as_str()];
+    let args = ["-m", "pytest", "-q", "-rfEs", TEST_LIMIT, "-o", &cache, threads.as_str()];
     let tried =
         run_in(to, &bin(&alone, "python"), &[&smoke])? & run_in(to, &bin(&alone, "python"), &args)?;
     record.row("free-threaded", start, tried, "smoke.py and test_threads.py, nothing else there");

@@ -147,7 +147,7 @@ pub fn tests(crate_dir: &Path, environment: &Path, to: &Path) -> Result<bool> {
     let python = bin(environment, "python");
     let tests = crate_dir.join("tests").display().to_string();
     let cache = format!("cache_dir={}", to.join("pytest").display());
-    let args = ["-m", "pytest", "-q", "-rs", TEST_LIMIT, "-o", &cache];
+    let args = ["-m", "pytest", "-q", "-rfEs", TEST_LIMIT, "-o", &cache];
     let package = ["--pyargs", "--doctest-modules", "zonal"];
     Ok(run_in(to, &python, &[&args[..], &[tests.as_str()]].concat())?
         & run_in(to, &python, &[&args[..], &package].concat())?)

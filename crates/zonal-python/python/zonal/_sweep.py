@@ -29,6 +29,8 @@ __all__ = ["RowsError", "Sweep", "VersionError", "read_rows", "sweep"]
 
 #: Seconds of work that one task should be, so that handing it over costs little beside it.
 _TASK_S = 2.0
+#: Seconds of the scheduler that one task takes: all workers together should ask for no more.
+_SCHEDULER_S = 0.001
 #: Most rows of a task.
 _TASK_ROWS = 1000
 
@@ -228,7 +230,8 @@ class _Work(Tasks):
 
     def batch(self, waiting: int, workers: int) -> int:
         """Some seconds of work, and less towards the end, so that all workers end together."""
-        want = 1 if not self._row_s else int(_TASK_S / self._row_s)
+        seconds = max(_TASK_S, workers * _SCHEDULER_S)
+        want = 1 if not self._row_s else int(seconds / self._row_s)
         return min(_TASK_ROWS, want, 1 + waiting // (4 * workers))
 
     def argument(self, numbers: Tuple[int, ...]) -> List[Tuple[int, str]]:
