@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSliceMut};
+use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 
 /// A page that is to be written.
@@ -111,7 +112,10 @@ pub fn caught<T>(what: &str, call: impl FnOnce() -> T) -> io::Result<T> {
     panic::catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        io::Error::other(format!("{what} panicked: {}", text.unwrap_or("no text")))
+        let error = io::Error::other(format!("{what} panicked: {}", text.unwrap_or("no text")));
+        // The panic's payload may panic again when it is dropped.
+        mem::forget(panic);
+        error
     })
 }
 

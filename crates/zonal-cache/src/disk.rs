@@ -32,10 +32,37 @@ impl Disk {
         Ok(Disk { store, identity, lock, writable, len: AtomicU64::new(len) })
     }
 
+    /// Fills buffers from a byte of the file on. What lies past the store's end is zero.
+    pub fn read_from(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut done = 0;
+        while done < bytes {
+            let read = self.store.read_at(&mut behind(buffers, done), offset + done as u64)?;
+            if read == 0 {
+                behind(buffers, done).iter_mut().for_each(|rest| rest.fill(0));
+                return Ok(());
+            }
+            // A store may say that it has read more than it was asked for.
+            done += read.min(bytes - done);
+        }
+        Ok(())
+    }
+
     /// Unlocks the file. The cache neither reads nor writes it any more.
     pub fn unlock(&self) {
         self.lock.iter().for_each(Lock::release);
     }
+}
+
+/// What lies behind the first `done` bytes of buffers. Made anew for each call of a store: one that
+/// repeats its own reads advances what it was given.
+fn behind<'a>(buffers: &'a mut [IoSliceMut<'_>], mut done: usize) -> Vec<IoSliceMut<'a>> {
+    let rest = buffers.iter_mut().map(|buffer| {
+        let skipped = done.min(buffer.len());
+        done -= skipped;
+        IoSliceMut::new(&mut buffer[skipped..])
+    });
+    rest.filter(|rest| !rest.is_empty()).collect()
 }
 
 /// The program's store, with its panics as errors.
@@ -71,24 +98,8 @@ impl Backing for Disk {
         self.read_run(page, &mut [IoSliceMut::new(bytes)])
     }
 
-    /// What lies past the store's end is zero.
-    fn read_run(&self, first: u64, mut pages: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        let mut left: usize = pages.iter().map(|page| page.len()).sum();
-        let mut offset = first * PAGE_SIZE as u64;
-        while left > 0 {
-            match self.store.read_at(pages, offset)?.min(left) {
-                0 => {
-                    pages.iter_mut().for_each(|page| page.fill(0));
-                    return Ok(());
-                }
-                read => {
-                    IoSliceMut::advance_slices(&mut pages, read);
-                    left -= read;
-                    offset += read as u64;
-                }
-            }
-        }
-        Ok(())
+    fn read_run(&self, first: u64, pages: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        self.read_from(first * PAGE_SIZE as u64, pages)
     }
 
     /// Writes pages without a gap, up to the end of the file.
@@ -110,7 +121,7 @@ impl Backing for Disk {
             let error = match self.store.write_at(&slices, offset + done as u64) {
                 Ok(0) => io::ErrorKind::WriteZero.into(),
                 Ok(written) => {
-                    done = (done + written).min(bytes);
+                    done = done.saturating_add(written).min(bytes);
                     continue;
                 }
                 Err(error) => error,

@@ -9,6 +9,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::backing::caught;
+
 /// Errors so far.
 #[derive(Debug, Default)]
 pub struct ErrorSeq {
@@ -43,7 +45,10 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(error: &io::Error) -> Failure {
-        Failure { kind: error.kind(), errno: error.raw_os_error(), text: error.to_string() }
+        // The error is the program's, and so is what prints it.
+        let text = caught("the text of an error", || error.to_string());
+        let text = text.unwrap_or_else(|error| error.to_string());
+        Failure { kind: error.kind(), errno: error.raw_os_error(), text }
     }
 
     pub fn error(&self) -> io::Error {

@@ -1,7 +1,13 @@
 //! Fills pages: takes them from the pool, within the cache's bound, and reads them from the file's
 //! store.
+//!
+//! # Invariants
+//! - **FILL-1** nobody is given a right to a page that was not filled: its filler has it alone until
+//!   all its bytes were read, and takes it out of the cache if that fails in any way, by a panic
+//!   too.
 
 use std::io::{self, IoSliceMut};
+use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -124,23 +130,22 @@ impl Inner {
         }
         // Take all pages before inserting any: taking one may reclaim, which must not meet a
         // half-made page of this thread.
-        let mut pages = self.take_some(wanted as u32, gfp)?;
-        let kept = self.insert_run(file, window, &mut pages);
-        pages.drain(kept..).for_each(Exclusive::release);
-        if pages.is_empty() {
+        let pages = self.take_some(wanted as u32, gfp)?;
+        let mut unread = Unread { inner: self, file, pages };
+        let kept = self.insert_run(file, window, &unread.pages);
+        unread.pages.drain(kept..).for_each(Exclusive::release);
+        if unread.pages.is_empty() {
             return Ok(None);
         }
-        let mut read = read_pages(file, window.start, &mut pages);
+        let mut read = read_pages(file, window.start, &mut unread.pages);
         if read.is_err() {
             count(&self.counters.read_errors, 1);
             // Only the first page was requested: errors of later ones do not fail it.
-            pages.drain(1..).for_each(|page| self.discard(file, page));
-            read = read_pages(file, window.start, &mut pages);
+            unread.pages.drain(1..).for_each(|page| self.discard(file, page));
+            read = read_pages(file, window.start, &mut unread.pages);
         }
-        if let Err(error) = read {
-            pages.drain(..).for_each(|page| self.discard(file, page));
-            return Err(error);
-        }
+        read?;
+        let pages = mem::take(&mut unread.pages);
         count(&self.counters.read, pages.len() as u64);
         count(&self.counters.read_ahead, pages.len() as u64 - 1);
         let mut rest = pages.into_iter();
@@ -160,7 +165,7 @@ impl Inner {
 
     /// Inserts pages into the file's index and the lists, up to the first that is present already.
     /// Returns how many.
-    fn insert_run(&self, file: &File, window: Window, pages: &mut [Exclusive<'_>]) -> usize {
+    fn insert_run(&self, file: &File, window: Window, pages: &[Exclusive<'_>]) -> usize {
         let mut kept = 0;
         for (index, page) in (window.start..).zip(pages.iter()) {
             if window.marker == Some(index) {
@@ -173,6 +178,20 @@ impl Inner {
             kept += 1;
         }
         kept
+    }
+}
+
+/// Pages in a file's index with what their last owner left in them. Those that are still here when
+/// this is dropped leave the cache: FILL-1.
+struct Unread<'i, 'f> {
+    inner: &'i Inner,
+    file: &'f File,
+    pages: Vec<Exclusive<'i>>,
+}
+
+impl Drop for Unread<'_, '_> {
+    fn drop(&mut self) {
+        self.pages.drain(..).for_each(|page| self.inner.discard(self.file, page));
     }
 }
 

@@ -142,13 +142,14 @@ impl Frames {
     }
 
     /// Takes a page that was [reserved](Self::reserve) from the pool, exclusively. Its bytes are
-    /// the last owner's. On failure the reservation is dropped.
+    /// the last owner's. On failure, and if a callback of the pool panics, the reservation is
+    /// dropped.
     pub fn take(&self, gfp: Gfp, node: Option<NodeId>) -> Result<Exclusive<'_>, AllocError> {
-        let taken = self.take_from_pool(gfp, node);
-        if taken.is_err() {
-            self.owned.fetch_sub(1, Relaxed);
-        }
-        taken
+        // The pool may call the program, which may panic.
+        let reserved = Reserved(&self.owned);
+        let taken = self.take_from_pool(gfp, node)?;
+        std::mem::forget(reserved);
+        Ok(taken)
     }
 
     fn take_from_pool(&self, gfp: Gfp, node: Option<NodeId>) -> Result<Exclusive<'_>, AllocError> {
@@ -218,6 +219,15 @@ impl Frames {
     /// The bytes of a page, all of them initialised: an anonymous mapping is.
     fn bytes(&self, frame: u32) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.start(frame), self.page_bytes())
+    }
+}
+
+/// A page that is reserved and was not taken. Dropping it gives the reservation back.
+struct Reserved<'a>(&'a AtomicU64);
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 

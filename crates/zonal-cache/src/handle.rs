@@ -158,7 +158,8 @@ impl CachedFile {
                     Found::Busy(frame) => frame,
                     Found::Absent => {
                         count(&inner.counters.bypassed, 1);
-                        read_fully(&self.disk, &mut buffer[..part], offset)?;
+                        let buffer = &mut [IoSliceMut::new(&mut buffer[..part])];
+                        self.disk.read_from(offset, buffer)?;
                         return Ok(part);
                     }
                 }
@@ -420,20 +421,6 @@ fn copy(page: &[u8], from: usize, to: usize, buffer: &mut [u8]) -> usize {
     let part = bytes.len().min(buffer.len());
     buffer[..part].copy_from_slice(&bytes[..part]);
     part
-}
-
-/// Reads from the store; bytes past its end are zero.
-fn read_fully(disk: &Disk, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-    let mut done = 0;
-    while done < buffer.len() {
-        let mut rest = [IoSliceMut::new(&mut buffer[done..])];
-        match disk.store.read_at(&mut rest, offset + done as u64)? {
-            0 => break,
-            read => done += read,
-        }
-    }
-    buffer[done..].fill(0);
-    Ok(())
 }
 
 impl Drop for CachedFile {

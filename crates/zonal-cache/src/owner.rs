@@ -9,6 +9,7 @@ use std::time::Instant;
 use zonal::reclaim::Registration;
 use zonal::{PAGE_SIZE, Pool};
 
+use crate::backing::caught;
 use crate::entry::Entry;
 use crate::errors::ErrorSeq;
 use crate::file::File;
@@ -146,8 +147,8 @@ impl Inner {
             let Ok(_resize) = file.resize.try_read() else { continue };
             if !file.gone.load(Relaxed) {
                 let _at_work = self.begin_work();
-                // A later read of these pages reports the error.
-                let _ = self.fill_ahead(&file, window);
+                // A later read of these pages reports the error. A panic: as in `round`.
+                let _ = caught("read-ahead", || self.fill_ahead(&file, window));
             }
         }
     }
@@ -155,7 +156,11 @@ impl Inner {
 
 impl Round for Inner {
     fn round(&self) {
-        self.flush_round();
-        self.drop_closed(self.options.closed_files, Busy::Pass);
+        // What a program gave may panic where nobody thinks of it, such as an error that is
+        // dropped: the thread goes on. The panic was printed.
+        let _ = caught("write-back", || {
+            self.flush_round();
+            self.drop_closed(self.options.closed_files, Busy::Pass);
+        });
     }
 }

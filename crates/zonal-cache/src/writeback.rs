@@ -53,6 +53,25 @@ pub enum Busy {
     Pass,
 }
 
+/// Pages whose write-back this thread has begun. Those that are still here when this is dropped
+/// were not written: a panic is under way, and they stay dirty.
+struct Run<'a> {
+    inner: &'a Inner,
+    pages: Vec<(u64, Shared<'a>)>,
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.pages.drain(..).for_each(|(_, page)| end(self.inner, &page, false));
+    }
+}
+
+/// Ends the write-back of one page.
+fn end(inner: &Inner, page: &Shared<'_>, written: bool) {
+    inner.lru_of(page.frame()).writeback.fetch_sub(1, Relaxed);
+    page.end_writeback(written);
+}
+
 /// Pages of one write.
 fn write_max(order: Order) -> usize {
     (WRITE_MAX >> order.get()).max(WRITE_MIN)
@@ -195,17 +214,18 @@ impl Inner {
     pub fn write_pages(&self, file: &File, pages: &[u64], busy: Busy) -> io::Result<()> {
         self.entry.check_here()?;
         let _at_work = self.begin_work();
-        let mut run: Vec<(u64, Shared<'_>)> = Vec::new();
+        let mut run = Run { inner: self, pages: Vec::new() };
         let mut outcome = Ok(());
-        let mut flush = |run: &mut Vec<(u64, Shared<'_>)>| {
+        let mut flush = |run: &mut Run<'_>| {
             let written = self.write_run(file, run);
             if outcome.is_ok() {
                 outcome = written;
             }
         };
         for &index in pages {
-            let gap = run.last().is_some_and(|(last, _)| last + 1 != index) && !file.takes_gaps();
-            if gap || run.len() >= write_max(self.frames.order()) {
+            let gap =
+                run.pages.last().is_some_and(|(last, _)| last + 1 != index) && !file.takes_gaps();
+            if gap || run.pages.len() >= write_max(self.frames.order()) {
                 flush(&mut run);
             }
             loop {
@@ -215,7 +235,7 @@ impl Inner {
                     Found::Page(page, _) => match page.begin_writeback() {
                         Ok(()) => {
                             self.lru_of(page.frame()).writeback.fetch_add(1, Relaxed);
-                            run.push((index, page));
+                            run.pages.push((index, page));
                             break;
                         }
                         Err(false) => break,
@@ -237,14 +257,14 @@ impl Inner {
     }
 
     /// Writes pages whose write-back this thread has begun.
-    fn write_run(&self, file: &File, run: &mut Vec<(u64, Shared<'_>)>) -> io::Result<()> {
-        if run.is_empty() {
+    fn write_run(&self, file: &File, run: &mut Run<'_>) -> io::Result<()> {
+        if run.pages.is_empty() {
             return Ok(());
         }
         let failed_syncs = file.failed_syncs();
-        let (whole, outcome) = match self.write_batch(file, run) {
-            Ok(()) => (run.len(), Ok(())),
-            Err(failed) => (failed.written.min(run.len()), Err(failed.error)),
+        let (whole, outcome) = match self.write_batch(file, &run.pages) {
+            Ok(()) => (run.pages.len(), Ok(())),
+            Err(failed) => (failed.written.min(run.pages.len()), Err(failed.error)),
         };
         // Before the write-back ends: who waits for it sees the error, or the page, dirty.
         match &outcome {
@@ -252,13 +272,12 @@ impl Inner {
             Err(error) => self.fail(file, Ask::Write, error),
         }
         let mut cleaned = 0;
-        for (at, (index, page)) in run.drain(..).enumerate() {
+        for (at, (index, page)) in run.pages.drain(..).enumerate() {
             let listed = if at < whole { file.written(index, failed_syncs) } else { None };
             if listed == Some(true) {
                 self.cleaned(page.frame());
             }
-            self.lru_of(page.frame()).writeback.fetch_sub(1, Relaxed);
-            page.end_writeback(listed.is_some());
+            end(self, &page, listed.is_some());
             cleaned += u64::from(listed.is_some());
         }
         count(&self.counters.written, whole as u64);
