@@ -39,6 +39,12 @@ given! {
     RECLAIMABLE_S: u64 = 1200, Provenance::estimated("inodes and names of the files in memory");
     /// The same of the few that live long.
     LONG_S: u64 = 7200, Provenance::estimated("what a service keeps until it is started anew");
+    /// Pages of files that go when a slab is refused, before it is asked for again.
+    pub(super) RECLAIM: usize = 32,
+        Provenance::sourced("SWAP_CLUSTER_MAX of Linux: 32 pages that a request in need reclaims");
+    /// How often it is asked for again.
+    pub(super) RETRIES: usize = 16,
+        Provenance::sourced("MAX_RECLAIM_RETRIES of Linux: 16 rounds");
     /// One slab of so many does.
     LONG_EVERY: u64 = 8, Provenance::estimated("most of what a kernel allocates dies young");
 }
@@ -52,6 +58,10 @@ pub(super) struct Aging {
     ends: BinaryHeap<Reverse<(u64, u64, u32)>>,
     /// Pages of files, the oldest first.
     files: VecDeque<Pfn>,
+    /// Slabs that were asked for, and those that were refused to the end.
+    slabs: [u64; 2],
+    /// Pages of files that went because a slab was refused.
+    pub(super) reclaimed: u64,
 }
 
 /// What is left of a machine's pageblocks.
@@ -69,15 +79,38 @@ pub(super) const ORDERS: [Order; 2] = [Order::COSTLY, PAGEBLOCK_ORDER];
 impl Aging {
     /// A server that uses so many percent of its memory.
     pub(super) fn new(full: u64) -> Aging {
-        Aging { full, ends: BinaryHeap::new(), files: VecDeque::new() }
+        let (ends, files) = (BinaryHeap::new(), VecDeque::new());
+        Aging { full, ends, files, slabs: [0; 2], reclaimed: 0 }
     }
 
-    fn ask(&mut self, lab: &mut Lab<'_>, (gfp, order): (Gfp, u64), now: u64, most_s: u64) {
+    /// Percent of the slabs that were refused.
+    pub(super) fn refused(&self) -> f64 {
+        percent(self.slabs[1], self.slabs[0])
+    }
+
+    /// A slab: where it is refused files go for it, as a request that may wait reclaims. So all
+    /// designs hold nearly the same slabs. A design that refused more would hold less and mix less.
+    fn slab(&mut self, lab: &mut Lab<'_>, asked: (Gfp, u64), now: u64, most_s: u64) {
+        self.slabs[0] += 1;
+        for _ in 0..RETRIES {
+            if self.ask(lab, asked, now, most_s) {
+                return;
+            }
+            let oldest = self.files.drain(..RECLAIM.min(self.files.len()));
+            self.reclaimed += oldest.len() as u64;
+            oldest.for_each(|page| lab.free(page, Order::ZERO));
+        }
+        self.slabs[1] += u64::from(!self.ask(lab, asked, now, most_s));
+    }
+
+    /// Whether it was given.
+    fn ask(&mut self, lab: &mut Lab<'_>, (gfp, order): (Gfp, u64), now: u64, most_s: u64) -> bool {
         let order = Order::new(order as u32).unwrap_or(Order::ZERO);
-        let Some(block) = lab.request(Request::new(order).gfp(gfp)) else { return };
+        let Some(block) = lab.request(Request::new(order).gfp(gfp)) else { return false };
         let most = (most_s as f64 * lab.machine.ghz * 1e9) as u64;
         let end = now + lab.random_below(most.max(1));
         self.ends.push(Reverse((end, block.0, order.get())));
+        true
     }
 
     fn file(&mut self, lab: &mut Lab<'_>) {
@@ -109,9 +142,9 @@ impl Program for Aging {
         if lab.random_below(SLAB_EVERY) == 0 {
             let long = lab.random_below(LONG_EVERY) == 0;
             let order = lab.random_below(u64::from(Order::COSTLY.get()) + 1);
-            self.ask(lab, (Gfp::KERNEL, order), now, if long { LONG_S } else { SHORT_S });
+            self.slab(lab, (Gfp::KERNEL, order), now, if long { LONG_S } else { SHORT_S });
             let reclaimable = Gfp::KERNEL.union(Gfp::RECLAIMABLE);
-            self.ask(lab, (reclaimable, order), now, if long { LONG_S } else { RECLAIMABLE_S });
+            self.slab(lab, (reclaimable, order), now, if long { LONG_S } else { RECLAIMABLE_S });
         }
         let apart = (lab.machine.ghz * 1e9) as u64 / STEPS;
         Turn::Until(now + apart / 2 + lab.random_below(apart))
@@ -144,9 +177,47 @@ pub(super) fn left(lab: &Lab<'_>) -> Left {
             mixed += u64::from(types.count_ones() > 1);
         }
     }
-    let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
     Left {
         unusable: usable.map(|usable| percent(free - usable, free)),
         mixed: percent(mixed, used),
+    }
+}
+
+fn percent(part: u64, of: u64) -> f64 {
+    100.0 * part as f64 / of.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::sim::Spec;
+
+    /// What a server of one CPU and 64 MiB comes to in ten minutes: percent of the slabs that were
+    /// refused, pages of files that went for slabs, and whether every page is known.
+    fn server(full: u64) -> (f64, u64, bool) {
+        let machine = Machine::named("sapphire-2023-224").unwrap();
+        let mut machine = machine.resized_nodes(1, 1).unwrap();
+        machine.memory_mib = 64;
+        let policy = crate::recipe::policy("zonal+mobility_grouping=on").unwrap();
+        let run = Spec { machine: machine.clone(), policy, seed: 1 }.run(|lab| {
+            let second = (machine.ghz * 1e9) as u64;
+            let mut server = Aging::new(full);
+            lab.start(1, 0, second);
+            lab.play(&mut server, 600 * second);
+            let held = server.ends.iter().map(|Reverse((_, _, order))| 1 << order).sum::<u64>();
+            let known = held + server.files.len() as u64 == lab.pages();
+            Ok((server.refused(), server.reclaimed, known))
+        });
+        run.unwrap()
+    }
+
+    #[test]
+    fn files_make_room_for_slabs_only_where_memory_is_short() {
+        assert_eq!(server(50), (0.0, 0, true));
+        let (refused, reclaimed, known) = server(FULLER);
+        assert!(known, "a page is a file's, or waits for its end");
+        assert!(reclaimed > 0, "nothing was ever refused");
+        assert!((0.0..20.0).contains(&refused), "{refused}");
     }
 }

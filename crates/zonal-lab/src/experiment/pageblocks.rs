@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::aging::{Aging, FULL, FULLER, Left, ORDERS, left};
+use super::aging::{Aging, FULL, FULLER, Left, ORDERS, RECLAIM, RETRIES, left};
 use super::pcp::rest;
 use super::rows;
 use super::table::{Cell, Experiment, Options, Progress, Table};
@@ -167,11 +167,10 @@ fn aged(row: &Row, full: u64, seed: u64, looked: &mut dyn FnMut()) -> Result<Run
             values.push((format!("unusable_percent_order_{}", order.get()), percent, false));
         }
         values.push(("mixed_pageblocks_percent".to_owned(), mixed, false));
-        values.push((
-            "held_mib_max".to_owned(),
-            (held * PAGE_BYTES) as f64 / f64::from(1 << 20),
-            false,
-        ));
+        let mib = |pages: u64| (pages * PAGE_BYTES) as f64 / f64::from(1 << 20);
+        values.push(("held_mib_max".to_owned(), mib(held), false));
+        values.push(("refused_slabs_percent".to_owned(), program.refused(), false));
+        values.push(("reclaimed_mib".to_owned(), mib(program.reclaimed), false));
         hash.update(format!("{values:?}"));
         Ok(Run { values, hash: hex(&hash.finalize()) })
     })
@@ -193,7 +192,8 @@ fn notes() -> Vec<String> {
              {FULLER} %), {HOURS} hours of processes, files and slabs, then all lists, depots and \
              pageblocks of CPUs are emptied. unusable: part of the free pages outside free blocks \
              of at least that order; mixed: of the pageblocks in use, those with pages of more \
-             than one migratetype"
+             than one migratetype. A slab that is refused asks again up to {RETRIES} times, each \
+             after {RECLAIM} pages of files are gone: reclaimed; refused: not served by that"
         ),
         "left out: lines of page structures that a CPU's pageblocks may keep near it; interrupts \
          that take a lock of an owner; what a kernel does where it may not wait for such a lock"
