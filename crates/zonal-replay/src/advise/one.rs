@@ -210,7 +210,7 @@ pub(super) fn measure(
     row::sort(&mut rows, &recorded);
     let kernels = prices.cost.work_us_per_s(what_if.kernel(), seconds);
     let waits = prices.check.measured_us_per_s.unwrap_or(modelled_us_per_s);
-    let case = Case::new(&what_if, kernels + waits, error);
+    let case = Case::new(&what_if, (kernels + waits, &prices.check), error);
     notes.extend(case.wrong.clone());
     notes.extend(remarks(&what_if, machine.nodes.len(), &settings));
     notes.extend(faults.iter().map(|fault| format!("FAILED: {fault}")));

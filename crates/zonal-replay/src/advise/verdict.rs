@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::cost::WaitCheck;
 use super::row::Row;
 use super::saving::{ModelError, PRICE_FACTOR, Saving, WORTH_PERCENT};
 use crate::reclaim::Reclaim;
@@ -52,6 +53,8 @@ pub(super) struct Case {
     pub allocs: u64,
     /// What the allocator's waits and refills take, in percent of a CPU.
     pub cost: f64,
+    /// Of it, measured waits that the model does not have, so that no saving counts them.
+    pub unmodelled: f64,
     pub error: ModelError,
     /// What reclaim takes, where that is known.
     pub reclaim: Option<Saving>,
@@ -63,12 +66,18 @@ pub(super) struct Case {
 
 impl Case {
     /// One recording; `cost` is what the allocator's waits and refills take of each second, in µs.
-    pub(super) fn new(what_if: &WhatIf<'_>, cost: f64, error: ModelError) -> Case {
+    pub(super) fn new(
+        what_if: &WhatIf<'_>,
+        (cost, check): (f64, &WaitCheck),
+        error: ModelError,
+    ) -> Case {
+        let waits = check.measured_us_per_s.filter(|_| !check.is_modelled);
         Case {
             not_judged: what_if.not_judged().to_vec(),
             seconds: what_if.seconds(),
             allocs: what_if.allocs(),
             cost: (cost / 1e4 * 1e4).round() / 1e4,
+            unmodelled: waits.unwrap_or(0.0) / 1e4,
             error,
             reclaim: what_if.reclaim().map(|reclaim| reclaim.cost().percent_of_cpu),
             disk_wait: what_if.reclaim().and_then(Reclaim::disk_wait_percent),
@@ -208,6 +217,17 @@ impl Case {
             return (Verdict::NotKnown, reason);
         }
         match best.filter(|_| most >= WORTH_PERCENT) {
+            None if self.unmodelled >= WORTH_PERCENT => {
+                let reason = format!(
+                    "{costs}; but {:.3} % of a CPU are waits that the model does not have, so \
+                     what a setting saves of them is not known{}",
+                    self.unmodelled,
+                    best.and_then(|row| row.setting.as_deref()).map_or(String::new(), |setting| {
+                        format!(": `zonal verify --setting {setting}` tells of one")
+                    })
+                );
+                (Verdict::NotKnown, reason)
+            }
             None => (Verdict::ChangeNothing, costs),
             Some(row) => {
                 let saving = row.saving_percent_of_cpu.at_most(all);
@@ -237,6 +257,7 @@ mod tests {
             seconds: 10.0,
             allocs: 50_000,
             cost,
+            unmodelled: 0.0,
             error,
             reclaim: None,
             disk_wait: None,
@@ -276,6 +297,18 @@ mod tests {
         let mut worse = saves(20_000.0);
         worse[0].is_worse = true;
         assert_eq!(case(5.0).decide(&worse).0, Verdict::ChangeNothing);
+    }
+
+    #[test]
+    fn waits_that_the_model_does_not_have_may_be_what_a_setting_saves() {
+        let unmodelled = Case { unmodelled: 4.5, ..case(5.0) };
+        let (verdict, reason) = unmodelled.decide(&saves(200.0));
+        assert_eq!(verdict, Verdict::NotKnown);
+        assert!(reason.contains("4.500 % of a CPU are waits that the model"), "{reason}");
+        assert!(reason.contains("`zonal verify --setting vm.numa_stat=0`"), "{reason}");
+        assert_eq!(unmodelled.decide(&saves(20_000.0)).0, Verdict::WorthTrying);
+        let few = Case { unmodelled: 0.02, ..case(5.0) };
+        assert_eq!(few.decide(&saves(200.0)).0, Verdict::ChangeNothing);
     }
 
     #[test]
