@@ -78,6 +78,8 @@ pub struct MachineDescription {
     /// The process of the command that the recorder started; `None`: it started none, or did not
     /// say.
     pub command_pid: Option<i32>,
+    /// Whether the lab made the recording, and no host: all its figures are simulated.
+    pub is_simulated: bool,
     /// How the kernel was built and the recording made.
     pub flags: Flags,
     /// What moving pages under a zone lock costs on this machine, if that was measured.
@@ -248,6 +250,7 @@ fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
         clock: Clock { name: meta.clock.clone(), step_ns: meta.clock_step_ns.unwrap_or(1).max(1) },
         workload_ns: meta.t_start_ns.zip(meta.t_end_ns),
         command_pid: meta.command_pid,
+        is_simulated: meta.lab.as_ref().is_some_and(|lab| lab.kind.as_deref() == Some("simulated")),
         flags: Flags {
             batch_scale_max: config.batch_scale_max,
             numa: config.numa,

@@ -32,6 +32,8 @@ pub struct Info<'a> {
     pub file: String,
     /// Its bytes.
     pub bytes: Option<u64>,
+    /// Whether the lab made it, and no host.
+    pub simulated: bool,
     /// The kernel's release.
     pub kernel: Option<&'a str>,
     /// What ran.
@@ -73,6 +75,7 @@ impl Info<'_> {
             form: format!("{:?}", recording.format()),
             bytes: std::fs::metadata(&file).ok().map(|metadata| metadata.len()),
             file: file.display().to_string(),
+            simulated: machine.is_simulated,
             kernel: machine.kernel_release.as_deref(),
             workload: machine.workload.as_deref(),
             cpus: machine.cpus,
@@ -98,7 +101,10 @@ impl fmt::Display for Info<'_> {
             ("form", self.form.clone()),
             ("file", self.file.clone()),
             ("bytes", number(self.bytes)),
-            ("kernel", text(self.kernel)),
+            (
+                "kernel",
+                text(self.kernel) + if self.simulated { ", simulated by the lab" } else { "" },
+            ),
             ("workload", text(self.workload)),
             ("CPUs", number(self.cpus.map(u64::from))),
             ("nodes", self.nodes.to_string()),

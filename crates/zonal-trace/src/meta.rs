@@ -66,6 +66,13 @@ pub struct PagesetChange {
     pub high_max: u64,
 }
 
+/// A recording that no host made, but the lab.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct MetaLab {
+    pub(crate) kind: Option<String>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Meta {
@@ -87,6 +94,7 @@ pub(crate) struct Meta {
     pub(crate) cold_pcp_start: Option<bool>,
     pub(crate) lock_waits: Option<bool>,
     pub(crate) prices: Option<HoldPrices>,
+    pub(crate) lab: Option<MetaLab>,
     pub(crate) config: MetaConfig,
     pub(crate) zones_pre: Vec<MetaZone>,
     pub(crate) pcp_at_start: Option<MetaPoll>,

@@ -121,14 +121,23 @@ fn text(advice: &Advice) -> String {
     text
 }
 
+/// What the recording's own figures are: of a host, or of the lab.
+fn measured(advice: &Advice) -> &'static str {
+    if advice.simulated { "simulated" } else { "measured" }
+}
+
 /// Measured waits, in the columns of `perf lock contention`.
 fn lock_table(advice: &Advice) -> String {
     let Some(waits) = advice.lock_waits.as_ref().filter(|waits| !waits.rows.is_empty()) else {
         return String::new();
     };
     let mut text = format!(
-        "\nwaits for spinlocks, measured\n{:>12}{:>14}{:>14}{:>14}   caller\n",
-        "contended", "total wait", "max wait", "avg wait"
+        "\nwaits for spinlocks, {}\n{:>12}{:>14}{:>14}{:>14}   caller\n",
+        measured(advice),
+        "contended",
+        "total wait",
+        "max wait",
+        "avg wait"
     );
     for LockRow { lock, caller, contended, total_us, max_us, avg_us } in &waits.rows {
         text.push_str(&format!(
@@ -140,7 +149,7 @@ fn lock_table(advice: &Advice) -> String {
 }
 
 /// Measured waits beside modelled ones.
-fn waits_line(check: &WaitCheck) -> String {
+fn waits_line(how: &str, check: &WaitCheck) -> String {
     let traced = check.traced_block_ns.map_or(String::new(), |ns| {
         format!(" with the recorder's events under the lock ({ns:.0} ns a block)")
     });
@@ -155,7 +164,7 @@ fn waits_line(check: &WaitCheck) -> String {
              virtual CPUs are taken from holders; no saving below counts them\n"
         }
     };
-    format!("waits for zone locks: measured {us:.1} us/s in {waits}, {modelled}{traced}\n{judged}")
+    format!("waits for zone locks: {how} {us:.1} us/s in {waits}, {modelled}{traced}\n{judged}")
 }
 
 /// What reclaim cost, where there was any.
@@ -187,7 +196,11 @@ fn verdict(advice: &Advice) -> String {
         None => "none in the recording".to_owned(),
     };
     let error = &advice.model_error_percent;
-    let waits = advice.wait_check.as_ref().map(waits_line).unwrap_or_default();
+    let waits = advice
+        .wait_check
+        .as_ref()
+        .map(|check| waits_line(measured(advice), check))
+        .unwrap_or_default();
     let reclaim = advice.reclaim.as_ref().map(reclaim_line).unwrap_or_default();
     format!(
         "{}: {}\nmodel against the kernel on this recording: refilled pages {}, drained pages {}\n\
@@ -208,7 +221,10 @@ fn each(advice: &Advice) -> String {
     );
     for AdvisedOn { trace, verdict, reason, wait_check, reclaim, .. } in &advice.recordings {
         text.push_str(&format!("  {trace}: {}: {reason}\n", verdict.name()));
-        let waits = wait_check.as_ref().map(waits_line).unwrap_or_default();
+        let waits = wait_check
+            .as_ref()
+            .map(|check| waits_line(measured(advice), check))
+            .unwrap_or_default();
         let reclaim = reclaim.as_ref().map(reclaim_line).unwrap_or_default();
         let lines = waits.lines().chain(reclaim.lines());
         text.extend(lines.map(|line| format!("    {line}\n")));

@@ -391,7 +391,10 @@ fn grouped(number: u64) -> String {
 
 /// Remarks and failed properties.
 pub fn remarks(report: &Report) -> impl Iterator<Item = String> {
+    let simulated =
+        "note: the lab made the recording: its kernel's figures are simulated".to_owned();
     let notes = report.notes.iter().map(|note| format!("note: {note}"));
+    let notes = report.trace.simulated.then_some(simulated).into_iter().chain(notes);
     notes.chain(report.faults.iter().map(|fault| format!("FAILED: {fault}")))
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::program::{passed, refusal, stderr, stdout, zonal};
+use crate::program::{json, passed, refusal, stderr, stdout, zonal};
 use crate::trace::{Place, fixture, text};
 
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
@@ -253,4 +253,24 @@ fn a_pipe_is_no_recording_and_is_not_waited_for() {
         let said = refusal(args);
         assert!(said.contains("expected"), "{args:?}: {said}");
     }
+}
+
+#[test]
+fn a_recording_of_the_lab_is_called_simulated_wherever_it_is_read() {
+    let place = Place::new();
+    let (file, page) = (place.file("lab.zonal"), place.file("page.html"));
+    let (file, page) = (text(&file), text(&page));
+    let set = ["--machine", "broadwell-2017-88@4", "--policy", "linux-6.18", "--run-us", "3000"];
+    passed(
+        &[&["lab", "once", "--workload", "burst:hold=256", "--record", file], &set[..]].concat(),
+    );
+    assert!(stdout(&["trace", "info", file]).contains("simulated by the lab"));
+    assert_eq!(json(&["trace", "info", file, "--json"])["simulated"], true);
+    let advice = ["advise", file, "--only", "numa_stat"];
+    assert_eq!(json(&[&advice[..], &["--json"]].concat())["simulated"], true);
+    assert!(!stdout(&advice).contains(" measured"), "{}", stdout(&advice));
+    let replayed = zonal(&["replay", file, "--memory", "none"]);
+    assert!(stderr(&replayed).contains("the lab made the recording"), "{}", stderr(&replayed));
+    passed(&["trace", "report", file, "-o", page]);
+    assert!(fs::read_to_string(page).unwrap().contains("Simulated by the lab"));
 }

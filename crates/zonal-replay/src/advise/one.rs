@@ -36,6 +36,8 @@ pub struct Advice {
     pub verdict: Verdict,
     /// Why, in words.
     pub reason: String,
+    /// Whether the lab made a recording: then what is called measured or the kernel's is simulated.
+    pub simulated: bool,
     /// What the allocator's waits and refills take of one CPU: counted by the kernel's own moves,
     /// priced by `cost`.
     pub cost_percent_of_cpu: f64,
@@ -218,6 +220,7 @@ pub(super) fn measure(
         schema_version: 2,
         verdict: Verdict::NotKnown,
         reason: String::new(),
+        simulated: machine.is_simulated,
         cost_percent_of_cpu: case.cost,
         wait_us_per_s: (waits * 1000.0).round() / 1000.0,
         modelled_wait_us_per_s: modelled_us_per_s,

@@ -130,6 +130,7 @@ fn together(all: &[Measured]) -> Advice {
         schema_version: first.schema_version,
         verdict,
         reason,
+        simulated: known.iter().any(|one| one.advice.simulated),
         cost_percent_of_cpu: case.cost,
         wait_us_per_s: middle(|one| one.advice.wait_us_per_s),
         modelled_wait_us_per_s: middle(|one| one.advice.modelled_wait_us_per_s),

@@ -25,12 +25,16 @@ pub fn html(advice: &Advice, seen: &Overview) -> String {
     let title = escape(&format!("Recording {}", advice.trace));
     let release = advice.kernel_release.as_deref().unwrap_or("of unknown release");
     let about = escape(&format!(
-        "Linux {release}, {} CPUs, {:.1} s, {} events, {} allocations. Counted in the recording; \
-         only the verdict is of the model.",
+        "Linux {release}, {} CPUs, {:.1} s, {} events, {} allocations. {}; only the verdict is of \
+         the model.",
         advice.cpus,
         seen.span_ns as f64 / 1e9,
         seen.events,
-        advice.allocs
+        advice.allocs,
+        match advice.simulated {
+            true => "Simulated by the lab, and counted in its recording",
+            false => "Counted in the recording",
+        }
     ));
     let parts = [zones(seen), moves(seen), waits(advice, seen), who(seen), sizes(seen)];
     format!(

@@ -27,6 +27,8 @@ pub struct TraceFacts {
     pub name: String,
     /// The recorded kernel's release, such as `6.18.44-fc`.
     pub kernel_release: Option<String>,
+    /// Whether the lab made it: then what is the kernel's is simulated.
+    pub simulated: bool,
     /// CPUs that it names.
     pub cpus: u32,
     /// Nodes of the recorded machine.
@@ -247,6 +249,7 @@ impl TraceFacts {
         TraceFacts {
             name: machine.name.clone(),
             kernel_release: machine.kernel_release.clone(),
+            simulated: machine.is_simulated,
             cpus: program.cpus,
             nodes: machine.nodes.len().max(1),
             recorded_seconds: (last - first) as f64 / 1e9,
