@@ -186,7 +186,23 @@ fn the_core_changes_parts_of_ranges_under_the_zone_lock() {
 /// RANGE-2: two CPUs give the same range back, all of it or a part each, at the same moment.
 #[test]
 fn of_two_frees_of_a_range_at_once_each_page_is_freed_by_one() {
-    let pool = &boot(512, Policy::ZONAL);
+    // Few blocks go to the lists without the lock, many go under it.
+    two_frees_at_once(&boot(512, Policy::ZONAL), [3, 7, 8, 29]);
+}
+
+/// RANGE-6, PARK-3: the same where the CPU that took the range keeps it, by its first word alone.
+#[test]
+fn of_two_frees_of_a_range_that_a_cpu_keeps_each_page_is_freed_by_one() {
+    for policy in [Policy::ZONAL, Policy::KERNEL] {
+        let shape: &'static Shape = Box::leak(Box::new(Shape::uniform(1, 512, 2)));
+        for sizes in [[7; 4], [5, 6, 3, 7]] {
+            let script = Script { gates: Some(true), ..Stage::for_threads(Plain) };
+            two_frees_at_once(&shape.boot_on(policy, script), sizes);
+        }
+    }
+}
+
+fn two_frees_at_once(pool: &Allocator<'static, Script>, sizes: [u64; 4]) {
     let free = pool.free_pages();
     let (turn, first, freed) = (&AtomicU32::new(0), &AtomicU64::new(0), &AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -194,8 +210,7 @@ fn of_two_frees_of_a_range_at_once_each_page_is_freed_by_one() {
             scope.spawn(move || {
                 on_cpu(cpu);
                 for round in 0..1_000_u32 {
-                    // Few blocks go to the lists without the lock, many go under it.
-                    let all = [3, 7, 8, 29][(round % 4) as usize];
+                    let all = sizes[(round % 4) as usize];
                     meet(turn, round * 6 + 2, || {
                         if cpu == 0 {
                             let start = pool.ranges().alloc(RangeRequest::new(all).gfp(ANY));

@@ -129,8 +129,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
                 Err(FreeError::WrongOrder { pfn, given: order, actual, zone })
             }
             PageState::Range { order, .. } => {
-                let index = self.frames().index(pfn);
-                match index.is_some_and(|at| self.is_parked(at)) {
+                let is_parked = |at| self.is_parked(at);
+                match P::KEEPS_RANGES && self.frames().index(pfn).is_some_and(is_parked) {
                     true => Err(FreeError::DoubleFree { pfn, order, zone }),
                     false => Err(FreeError::InRange { pfn, order, zone }),
                 }
