@@ -37,7 +37,7 @@ pub fn outcome(outcome: &Outcome) -> String {
     let Outcome { registered, measured, verdict, reason, .. } = outcome;
     let predicted = &registered.predicted;
     let mut text = format!(
-        "{}: {}: {reason}\n\n{:<30}{:>28}{:>28}\n",
+        "{}: {}: {reason}\n\n{:<30}{:>29} {:>29}\n",
         verdict.name(),
         registered.setting,
         "",
@@ -47,7 +47,7 @@ pub fn outcome(outcome: &Outcome) -> String {
     let mut row = |name: &str, predicted: Option<String>, measured: Option<String>| {
         let cell = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
         let (predicted, measured) = (cell(predicted), cell(measured));
-        text.push_str(&format!("{name:<30}{predicted:>28}{measured:>28}\n"));
+        text.push_str(&format!("{name:<30}{predicted:>29} {measured:>29}\n"));
     };
     let percent = |one: &Interval| Some(interval(one, 2));
     let saving = &predicted.saving_percent_of_cpu;

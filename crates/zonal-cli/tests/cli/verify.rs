@@ -54,6 +54,10 @@ fn a_setting_is_tried_and_everything_is_as_before() {
     assert_eq!(json["setting"], format!("vm.stat_interval={value}"));
     assert_eq!(json["now"], now);
     assert_eq!(json["verdict"], "no difference", "{json}");
+    assert_eq!(json["judged_by"], "cpu", "no time was predicted to be saved");
+    for read in ["read_gib_now", "read_gib"] {
+        assert!(json["measured"][read]["mid"].as_f64().unwrap() >= 0.0, "{json}");
+    }
     for side in [&json["predicted"], &json["measured"]] {
         let saving = &side["saving_percent_of_cpu"];
         let [low, mid, high] = ["low", "mid", "high"].map(|name| saving[name].as_f64().unwrap());
@@ -137,6 +141,10 @@ fn what_cannot_be_tried_is_refused_before_anything_changes() {
     assert!(refused("vm.numa_stat=0", &[]).contains("--duration"));
     let missing = refused("vm.stat_interval=9", &["--", "no-such-program"]);
     assert!(missing.contains("cannot run no-such-program"), "{missing}");
+    let time = refused("vm.stat_interval=9", &["--by", "time", "--duration", "2s"]);
+    assert!(time.contains("--by time: expected a command that ends by itself"), "{time}");
+    let both = ["--by", "time", "--metric-cmd", "cat", "--", "true"];
+    assert!(refused("vm.stat_interval=9", &both).contains("cannot be used with"));
     let few = refused("vm.stat_interval=9", &["--blocks", "4", "--", "true"]);
     assert!(few.contains("expected a number from 5"), "{few}");
     if fs::read_to_string(INTERVAL).is_ok() {

@@ -14,6 +14,8 @@ use crate::settings::Settings;
 /// Processor time to read a page of a file again, in ns: about, and at most. It depends on the
 /// device, the file system and the size of the blocks.
 pub(crate) const REREAD_NS: [f64; 2] = [1500.0, 4000.0];
+/// A trace that covers less than this share of its recording's time is a part.
+const WHOLE_SHARE: f64 = 0.75;
 /// A setting that is this many times the kernel's own choice is named as wrong.
 const WRONG_TIMES: i64 = 2;
 
@@ -115,7 +117,7 @@ impl Reclaim {
         let counters = Counters::of(files)?;
         let waits = Waits::of(files);
         let found = Reclaim { cache, counters, waits, marks, now, own_min_free, seconds };
-        (seconds > 0.0).then_some(found)
+        is_whole(machine, seconds).then_some(found)
     }
 
     /// What it cost.
@@ -237,6 +239,16 @@ impl Reclaim {
     }
 }
 
+/// Whether events cover the time that the kernel's counters are of. Of a part, whose events were
+/// dropped or cut off, counters of the whole say nothing.
+fn is_whole(machine: &MachineDescription, seconds: f64) -> bool {
+    let of_load = |(begin, end): (u64, u64)| end.saturating_sub(begin) as f64 / 1e9;
+    let covers = |(begin, end)| seconds >= of_load((begin, end)) * WHOLE_SHARE;
+    seconds > 0.0
+        && machine.events_dropped.unwrap_or(0) == 0
+        && machine.workload_ns.is_some_and(covers)
+}
+
 fn round(percent: f64) -> f64 {
     (percent * 1e4).round() / 1e4
 }
@@ -333,6 +345,23 @@ pub(crate) mod tests {
             (cost.disk_wait_percent, cost.memory_wait_percent, cost.read_gib),
             (None, None, None)
         );
+    }
+
+    #[test]
+    fn of_a_part_of_a_recording_the_counters_of_the_whole_say_nothing() {
+        let second = 1_000_000_000;
+        let whole = MachineDescription {
+            workload_ns: Some((5 * second, 15 * second)),
+            events_dropped: Some(0),
+            ..machine()
+        };
+        assert!(is_whole(&whole, 10.0) && is_whole(&whole, 9.8));
+        assert!(!is_whole(&whole, 3.0), "cut off");
+        let dropped = MachineDescription { events_dropped: Some(7), ..whole.clone() };
+        assert!(!is_whole(&dropped, 10.0));
+        let begun_later = MachineDescription { workload_ns: None, ..whole };
+        assert!(!is_whole(&begun_later, 10.0));
+        assert!(!is_whole(&dropped, 0.0));
     }
 
     #[test]
