@@ -189,6 +189,14 @@ impl<'a> Magazine<'a> {
         &self.slots[1..=self.len as usize]
     }
 
+    /// Takes the last `most` frames out, or all.
+    pub(crate) fn split_off(&mut self, most: u32) -> &'a [AtomicU32] {
+        let frames = self.frames();
+        let (left, taken) = frames.split_at(frames.len().saturating_sub(most as usize));
+        self.len = left.len() as u32;
+        taken
+    }
+
     /// Adds a frame. More than the depot's magazines have room for are a bug of the caller.
     #[inline]
     pub fn give(&mut self, frame: u32) {

@@ -97,6 +97,9 @@ pub struct PcpPolicy {
     /// Order of the blocks that bulk calls take and give back whole, 3 to 9; 0 is Linux, page by
     /// page. Without effect with mobility grouping, or where the order has no list.
     pub bulk_block: u8,
+    /// Most blocks that a refill or a drain moves in one hold of the zone lock; 0 is Linux, where a
+    /// refill takes one hold, and a drain what [`DrainPolicy::bulk`] says.
+    pub hold: u16,
     /// The lists of all CPUs and the depots hold at most `1/f` of their zone, together; 0 is Linux,
     /// where each CPU's lists have a bound of their own.
     pub budget_fraction: u32,
@@ -121,6 +124,12 @@ impl PcpPolicy {
             stream: self.stream,
             ..PcpParams::BOOT
         }
+    }
+
+    /// Most blocks of one hold of the zone lock.
+    #[inline]
+    pub(crate) const fn hold_blocks(&self) -> u32 {
+        if self.hold == 0 { u32::MAX } else { self.hold as u32 }
     }
 
     /// The lists of one pcp: none where CPUs own pageblocks.

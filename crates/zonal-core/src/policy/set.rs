@@ -166,6 +166,8 @@ pub const SETTINGS: &[Setting] = &[
         "lists of a CPU never hold more batches than this; 0 leaves it to pcp.size"),
     setting!("pcp.bulk_block", pcp.bulk_block: u8 in 0..=9,
         "order of the blocks that bulk calls take and give back whole, 3 to 9; 0: page by page"),
+    setting!("pcp.hold", pcp.hold: u16 in 0..=1 << 15,
+        "blocks that move in one hold of the zone lock, at most; 0 as Linux: a whole refill"),
     setting!("pcp.budget_fraction", pcp.budget_fraction: u32 in 0..=1 << 20,
         "all lists and depots of a zone together hold at most 1/f of it; 0 as Linux: no bound"),
     setting!("pcp.stream", pcp.stream: u32 in 0..=1 << 15,

@@ -116,9 +116,9 @@ macro_rules! pop {
     }};
 }
 
-/// `prev` of a push to the active list. Both it and what `free_count` grows by are decided by jumps,
-/// which mostly go the same way: what is computed from the word to its commit is what the next
-/// operation waits for.
+/// `prev` of a push to the active list. Both it and what `free_count` grows by are decided by
+/// jumps, which mostly go the same way: what is computed from the word to its commit is what the
+/// next operation waits for.
 macro_rules! mark_prev {
     ($record:literal) => {
         concat!(

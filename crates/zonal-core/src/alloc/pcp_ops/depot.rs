@@ -361,20 +361,32 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         listed
     }
 
-    /// Takes whole blocks of the buddy in one hold of the zone lock.
+    /// Takes whole blocks of the buddy.
     fn take_whole(&self, (want, most): (Want, Order), pages: PageCount, taken: &mut Taken) {
         let ops = self.ops;
         let diff = ops.on.free_diff(self.closed.pcp);
         let base = ops.zone.frame_base as u32;
         let request = (want.of_buddy(), most);
-        let mut locked = ops.lock();
-        let LockedZone { buddy, frames, .. } = &mut locked;
-        buddy.take_blocks(frames, request, &ops.on.fallback(), (pages, TAKEN_MAX), |idx, order| {
-            (taken.firsts[taken.count], taken.orders[taken.count]) = (base + idx, order);
-            taken.count += 1;
-        });
-        for (_, order) in taken.blocks() {
-            locked.account(diff, -(order.pages() as i64), 1);
+        let hold = ops.on.policy().pcp.hold_blocks() as usize;
+        let (mut left, mut before) = (pages, 0);
+        // The last pages of a line stay, as they do in one hold.
+        while before == 0 || left.get() >= LINE_PAGES {
+            let blocks = hold.min(TAKEN_MAX - before);
+            let mut locked = ops.lock();
+            let LockedZone { buddy, frames, .. } = &mut locked;
+            buddy.take_blocks(frames, request, &ops.on.fallback(), (left, blocks), |idx, order| {
+                (taken.firsts[taken.count], taken.orders[taken.count]) = (base + idx, order);
+                taken.count += 1;
+            });
+            for (_, order) in taken.blocks().skip(before) {
+                locked.account(diff, -(order.pages() as i64), 1);
+            }
+            drop(locked);
+            if taken.count - before < hold {
+                return;
+            }
+            before = taken.count;
+            left = pages.saturating_sub(taken.pages());
         }
     }
 }

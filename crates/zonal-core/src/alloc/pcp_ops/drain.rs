@@ -95,7 +95,11 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let diff = ops.on.free_diff(pcp);
         let mut locked = ops.lock();
         let mut freed = PageCount::ZERO;
-        while freed < pages {
+        // Pages that are freed as one block are one.
+        for _ in 0..ops.on.policy().pcp.hold_blocks() {
+            if freed >= pages {
+                break;
+            }
             let Some((list, most)) = walk.next(pages - freed, |list| self.closed.len(list)) else {
                 break;
             };

@@ -66,28 +66,34 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let cached = pcp.lists[list].cached;
         let words = &ops.on.words[zone.frame_base..];
         let mut sink = self.closed.refill(list, wanted);
-        let mut locked = ops.lock();
-        let LockedZone { buddy, frames, .. } = &mut locked;
         let base = zone.frame_base as u32;
-        let mut boosts = 0;
-        let got = buddy.take_bulk(
-            frames,
-            want.of_buddy(),
-            sink.room(),
-            &ops.on.fallback(),
-            &mut |event| ops.on_fallback(event, &mut boosts),
-            |idx| {
-                words[idx as usize].store(cached, Relaxed);
-                sink.give(base + idx);
-            },
-        );
-        locked.account(ops.on.free_diff(pcp), -(want.order.pages() as i64), got);
-        ops.boost(boosts, want.flags);
-        drop(locked);
-        self.closed.refilled(list, sink);
-        if got > 0 {
-            pcp.events.refills.fetch_add(1, Relaxed);
+        let most = ops.on.policy().pcp.hold_blocks();
+        let mut got = 0;
+        loop {
+            let asked = sink.room().min(most);
+            let mut locked = ops.lock();
+            let LockedZone { buddy, frames, .. } = &mut locked;
+            let mut boosts = 0;
+            let some = buddy.take_bulk(
+                frames,
+                want.of_buddy(),
+                asked,
+                &ops.on.fallback(),
+                &mut |event| ops.on_fallback(event, &mut boosts),
+                |idx| {
+                    words[idx as usize].store(cached, Relaxed);
+                    sink.give(base + idx);
+                },
+            );
+            locked.account(ops.on.free_diff(pcp), -(want.order.pages() as i64), some);
+            ops.boost(boosts, want.flags);
+            got += some;
+            pcp.events.refills.fetch_add(u64::from(some > 0), Relaxed);
+            if some < asked || sink.room() == 0 {
+                break;
+            }
         }
+        self.closed.refilled(list, sink);
         ops.on.platform.cost(Step::Moved { zone: zone.id, pages: got << want.order.get() });
         got
     }

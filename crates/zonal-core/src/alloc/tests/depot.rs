@@ -55,6 +55,62 @@ pub(super) fn give<P: Platform>(pool: &Allocator<'_, P>, cpu: u32, order: Order,
     blocks.into_iter().for_each(|pfn| pool.free(pfn, order).expect("it is ours"));
 }
 
+/// The most blocks that a hold of the zone lock moved.
+fn largest_hold(run: impl FnOnce()) -> u32 {
+    let steps = steps_of(run);
+    let blocks = steps.iter().filter_map(|step| match step {
+        Step::ZoneUnlock { blocks, .. } => Some(*blocks),
+        _ => None,
+    });
+    blocks.max().unwrap_or(0)
+}
+
+/// Pages of which no two are neighbours, so that none of them are freed as one block.
+fn apart(pages: &[Pfn]) -> (Vec<Pfn>, Vec<Pfn>) {
+    pages.iter().partition(|pfn| pfn.0.is_multiple_of(2))
+}
+
+#[test]
+fn a_hold_of_the_zone_lock_moves_so_many_blocks_at_most() {
+    for (hold, bound) in [(0, u32::MAX), (5, 5), (16, 16)] {
+        // Short lists: what is freed comes to the depot.
+        let pcp = PcpPolicy { hold, high_batches: 4, ..Policy::ZONAL.pcp };
+        let policy = Policy { pcp, ..Policy::ZONAL };
+        let pool = Shape::uniform(1, 1 << 18, 2).boot(policy);
+        // Under pressure refills pass the depot by, and take most.
+        pool.zone_ops(ZoneId(0)).set_flag(RECLAIM_ACTIVE);
+        let mut pages = Vec::new();
+        let refill = largest_hold(|| pages = take(&pool, 0, Order::ZERO, 4000));
+        pool.zones()[0].clear_flag(RECLAIM_ACTIVE);
+        let (one, other) = apart(&pages);
+        let drain = largest_hold(|| {
+            give(&pool, 0, Order::ZERO, one);
+            while pool.zone_stats(ZoneId(0)).cached_pages > 0 {
+                pool.drain_all();
+            }
+        });
+        // Single pages are all there is for a while.
+        let mut again = Vec::new();
+        let whole = largest_hold(|| again = take(&pool, 0, Order::ZERO, 1000));
+        give(&pool, 0, Order::ZERO, again);
+        // What waits in a depot goes the same way.
+        give(&pool, 0, Order::ZERO, other);
+        let mut depot = 0;
+        while pool.zone_stats(ZoneId(0)).depot_pages > 0 {
+            depot = depot.max(largest_hold(|| _ = pool.drain_all()));
+            pool.validate().unwrap();
+        }
+        for (what, most) in
+            [("refill", refill), ("drain", drain), ("whole", whole), ("depot", depot)]
+        {
+            assert!(most <= bound, "{what}: {most} blocks, {bound} at most");
+            assert!(most >= 4, "{what}: {most} blocks");
+            assert!(hold > 0 || most > 16, "{what}: {most} blocks: the bound is not tried");
+        }
+        assert_eq!(pool.zone_stats(ZoneId(0)).cached_pages, 0);
+    }
+}
+
 #[test]
 fn what_one_cpu_gives_back_another_gets_without_the_zone_lock() {
     let pool = Shape::uniform(1, PAGES, 2).boot(short(16));

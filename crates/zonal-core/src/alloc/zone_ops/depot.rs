@@ -5,7 +5,7 @@ use super::{PRESSED, ZoneOps};
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::machine::CPUS_MAX;
-use crate::pcp::depot::{DEPOT, Depot, Magazine};
+use crate::pcp::depot::{DEPOT, Depot};
 use crate::pcp::state::{Pcp, PcpList};
 use crate::pcp::tune::{PcpParams, SCALE_MAX_DEFAULT};
 use crate::platform::{Platform, Step};
@@ -105,10 +105,14 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
             // The lock first (DEPOT-1).
             let mut locked = self.lock();
             match depot.take(&mut locked, self.on.slots, list - 1, record.order()) {
-                Some(magazine) => {
-                    moved += self.free_magazine(&mut locked, record, &magazine);
-                    let blocks = magazine.frames().len() as u32;
-                    depot.emptied(&mut locked, self.on.slots, magazine);
+                Some(mut magazine) => {
+                    let frames = magazine.split_off(self.on.policy().pcp.hold_blocks());
+                    moved += self.free_frames(&mut locked, record, frames);
+                    let blocks = frames.len() as u32;
+                    match magazine.frames() {
+                        [] => depot.emptied(&mut locked, self.on.slots, magazine),
+                        _ => depot.put(&mut locked, magazine, list - 1, record.order()),
+                    }
                     drop(locked);
                     let zone = self.zone.id;
                     self.on.platform.cost(Step::Depot { zone, group: cpu, blocks });
@@ -119,17 +123,17 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         moved
     }
 
-    /// Merges the blocks of a magazine into the locked buddy.
-    fn free_magazine(
+    /// Merges blocks of a magazine into the locked buddy. Returns their pages.
+    fn free_frames(
         self,
         locked: &mut LockedZone<'_, P>,
         record: &PcpList,
-        magazine: &Magazine<'_>,
+        frames: &[AtomicU32],
     ) -> u64 {
         let order = record.order();
         let pcp = self.pcp(self.on.platform.cpu());
         let mut pages = 0;
-        for slot in magazine.frames() {
+        for slot in frames {
             let idx = slot.load(Relaxed) - self.zone.frame_base as u32;
             let LockedZone { buddy, frames, .. } = &mut *locked;
             if buddy.free_block(frames, idx, order, FreeFlags::default()).is_ok() {
