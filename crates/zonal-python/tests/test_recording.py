@@ -196,3 +196,13 @@ print(after - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 8 << 10, f"{done.stdout} KiB more"
+
+
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.zonal")
+    for path in (tmp_path / "pipe.zonal", Path("/dev/zero")):
+        with pytest.raises(zonal.TraceError, match="neither a file nor a directory") as refused:
+            zonal.Recording(path)
+        assert refused.value.file == str(path)
+    found = zonal.fleet([tmp_path / "pipe.zonal"], jobs=1)
+    assert "neither a file nor a directory" in (found.hosts[0].reason or "")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from dataclasses import dataclass
 from typing import List, Optional, Sequence, Union
 
 from . import _native
-from ._errors import ArgumentError
+from ._errors import ArgumentError, TraceError
 from ._paths import PathLike, path_text
 from ._results import decoded
 
@@ -120,6 +121,8 @@ class Recording(_native.Recording):
         cls, path: Optional[PathLike] = None, machine: Optional[PathLike] = None
     ) -> "Recording":
         names = [None if each is None else path_text(each) for each in (path, machine)]
+        if names[0] is not None:
+            _refuse_pipe(names[0])
         made = super().__new__(cls, *names)
         made._path = names[0]
         return made
@@ -166,6 +169,18 @@ class Recording(_native.Recording):
 
         rows = [[name, value] for name, value in vars(self.info).items()]
         return table(f"recording {self.info.name}", ["field", "value"], rows)
+
+
+def _refuse_pipe(path: str) -> None:
+    """Refuses what would be waited for, with no way out."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        # The library says what is wrong.
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        what = "neither a file nor a directory; a recording is read at any place, a pipe is not"
+        raise TraceError(f"{path}: {what}", file=path)
 
 
 def opened(recording: "Union[Recording, PathLike, None]") -> Recording:
