@@ -221,3 +221,14 @@ def test_the_verdict_of_a_host_rules_what_its_changes_do(
     found = Fleet([judged, host("busy", 2.0)])
     assert judged.holds_per_s is None and len(found.clusters()) == 2
     assert "a.zonal" in found.html()
+
+
+def test_a_name_that_is_no_utf_8_is_on_the_page_and_in_the_table(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"bad\xff.zonal")
+    path.write_bytes(b"")
+    found = zonal.fleet([path], jobs=1)
+    assert found.hosts[0].source == str(path)
+    assert r"bad\udcff.zonal" in found.html().encode("utf-8").decode("utf-8")
+    pandas = pytest.importorskip("pandas", reason="SKIPPED: pandas is missing")
+    assert isinstance(found.to_pandas(), pandas.DataFrame)
+    assert found.to_pandas()["source"][0].endswith(r"bad\udcff.zonal")

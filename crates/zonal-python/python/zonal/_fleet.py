@@ -18,7 +18,7 @@ from ._calls import advise
 from ._crew import Ended, Tasks, checked, crew_of
 from ._errors import ArgumentError, Error, TraceError
 from ._html import table
-from ._paths import PathLike, is_cut_url, path_text
+from ._paths import PathLike, is_cut_url, path_text, shown
 from .advice import Row
 
 __all__ = ["Effect", "Fleet", "Host", "fleet"]
@@ -186,12 +186,14 @@ class Fleet:
 
         names = [name for name in Host.__dataclass_fields__ if name != "effects"]
         rows = [{name: getattr(host, name) for name in names} for host in self.hosts]
+        for row in rows:
+            row.update({name: shown(cell) for name, cell in row.items() if isinstance(cell, str)})
         return pandas.DataFrame(rows, columns=names)
 
     def html(self) -> str:
         """The page, which needs nothing else to be shown."""
         lines = "".join(f"<li>{escape(line)}</li>" for line in self.summary())
-        return (
+        return shown(
             "<!doctype html><html lang=en><meta charset=utf-8><title>Fleet</title>"
             "<style>body{font:15px sans-serif;max-width:75em;margin:2em auto;padding:0 1em}"
             "table{border-collapse:collapse;margin:1em 0}td,th{border-bottom:1px solid #ccc;"

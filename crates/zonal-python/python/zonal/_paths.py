@@ -8,7 +8,7 @@ from typing import Union
 
 from ._errors import LabError
 
-__all__ = ["PathLike", "is_cut_url", "local_text", "path_text"]
+__all__ = ["PathLike", "is_cut_url", "local_text", "path_text", "shown"]
 
 PathLike = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
@@ -16,6 +16,12 @@ PathLike = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 def path_text(path: PathLike) -> str:
     """The path as text; bytes by the file system's encoding, whatever they are."""
     return os.fsdecode(path)
+
+
+def shown(text: str) -> str:
+    """The text as every file and table takes it: bytes of a path that are no UTF-8 by their
+    numbers."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def local_text(path: PathLike) -> str:
