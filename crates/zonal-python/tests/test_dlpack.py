@@ -259,6 +259,8 @@ def test_what_a_writable_reader_writes_is_in_the_buffer(
     pool: zonal.Pool, make: Callable[[], Reader]
 ) -> None:
     reader = make()
+    if make is numpy_reader and np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        pytest.skip("SKIPPED: NumPy before 2.1 writes to no tensor of others")
     free = pool.free_pages
     buffer = pool.alloc(4096, zeroed=True)
     array = reader.take(buffer.tensor([4, 4], "int16"))
