@@ -178,7 +178,7 @@ impl From<BuildError> for Failure {
         let code = match &error {
             BuildError::Map(_)
             | BuildError::Bind { .. }
-            | BuildError::Thread(_)
+            | BuildError::Thread { .. }
             | BuildError::Observe { .. } => ZONAL_E_SYSTEM,
             BuildError::Online(_) => ZONAL_E_INTERNAL,
             _ => ZONAL_E_ARGUMENT,

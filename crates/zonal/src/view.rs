@@ -171,12 +171,17 @@ impl<'p> View<'p> {
         })
     }
 
-    /// The blocks that are handed out: first byte and order. Read it while nothing else uses the
-    /// pool: a block may be freed, and handed out again, before the next one is looked at.
+    /// The blocks that somebody was given: first byte and order; without those that the budget
+    /// withholds, and those that stay out of use because they were written to while free. Read it
+    /// while nothing else uses the pool: a block may be freed, and handed out again, before the next
+    /// one is looked at.
     pub fn blocks(self) -> impl Iterator<Item = (*const u8, Order)> + use<'p> {
         let shared = self.shared;
+        let nobodys = shared.nobodys_blocks();
         let at = move |pfn| shared.address(pfn).as_ptr().cast_const();
-        shared.allocator().allocated().map(move |(pfn, order)| (at(pfn), order))
+        let blocks = shared.allocator().allocated();
+        let blocks = blocks.filter(move |(pfn, _)| !nobodys.contains(&pfn.0));
+        blocks.map(move |(pfn, order)| (at(pfn), order))
     }
 
     /// Pages that no request is to count on: of each zone its largest reserve and its high

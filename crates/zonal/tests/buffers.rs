@@ -3,6 +3,7 @@
 mod support;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -197,4 +198,33 @@ fn tasks_of_tokio_wait_for_one_another_on_all_its_threads() {
     assert!(soon(|| buffers.in_use() == 0 && buffers.waiting() == 0), "{buffers:?}");
     let mut last = pin!(buffers.get());
     assert!(last.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+}
+
+/// Panics when it is woken.
+struct Dud;
+
+impl Wake for Dud {
+    fn wake(self: Arc<Self>) {
+        panic!("a task that cannot be woken")
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_nobody_else_asleep() {
+    // Of two that are in use both come back before anybody is served: two are woken at once.
+    let buffers = BufferPool::with_low(pool(), PAGE_SIZE, 2, 0).unwrap();
+    let held = [(); 2].map(|()| buffers.get_blocking().unwrap());
+    let count = Arc::new(Count::default());
+    let wakers = [Waker::from(Arc::new(Dud)), Waker::from(count.clone())];
+    let mut tasks = [(); 2].map(|()| Box::pin(buffers.get()));
+    for (task, waker) in tasks.iter_mut().zip(&wakers) {
+        assert!(task.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    let [first, last] = held;
+    drop(first);
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(last)));
+    assert!(dropped.is_err(), "the panic goes to the one who gave the buffer back");
+    assert_eq!(count.0.load(SeqCst), 1, "a task whose turn it was still sleeps");
+    drop(tasks);
+    assert_eq!((buffers.in_use(), buffers.waiting()), (0, 0));
 }

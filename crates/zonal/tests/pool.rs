@@ -201,6 +201,8 @@ fn poison_finds_a_write_after_free() {
     let other = pool.alloc(Order::ZERO).unwrap();
     assert_ne!(other.as_ptr(), page.as_ptr());
     assert_eq!(pool.poison_hits(), 1);
+    let blocks: Vec<_> = pool.view().blocks().collect();
+    assert_eq!(blocks, [(other.as_ptr(), Order::ZERO)], "what stays out of use is nobody's");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A sandbox that closes after a pool was made: from one moment on the kernel refuses `membarrier`,
 //! or that and `sched_setaffinity`. The pool goes on with its lists under their locks, and no page
-//! is lost.
+//! is lost. And one that was closed before, and does not tell what machine it is on.
 //!
 //! Each sandbox is a process of its own: a filter stays until the process ends.
 
@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use support::{Owners, Rng, Watchdog, cpus, exit_now, free, move_thread, run_child, thread_id};
+use zonal::sys::machine::{Machine, MachineFiles};
+use zonal::sys::topology::{SysfsRoots, Topology};
 use zonal::{Gfp, Mode, Order, PAGE_SIZE, Pool};
 
 const MIB: usize = 1 << 20;
@@ -50,30 +52,33 @@ const fn step(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 impl Sandbox {
     /// Closes it. `false`: this system has no filters.
     fn close(self) -> bool {
-        const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-        const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-        const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
         let affinity = if self.affinity { libc::SYS_sched_setaffinity } else { -1 };
-        let refuse = libc::SECCOMP_RET_ERRNO | self.errno as u32;
-        let mut steps = [
-            // The number of the system call is at offset 0.
-            step(LOAD, 0, 0, 0),
-            step(EQUAL, libc::SYS_membarrier as u32, 2, 0),
-            step(EQUAL, affinity as u32, 1, 0),
-            step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
-            step(RETURN, refuse, 0, 0),
-        ];
-        let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-        // SAFETY: (1) takes numbers only; (2) all this process does afterwards is this test.
-        let rc = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-        assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
-        let flags = if self.everywhere { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
-        // SAFETY: (1) the program is a live value whose steps are a live array of its length.
-        let rc = unsafe {
-            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program)
-        };
-        rc == 0
+        refuse([libc::SYS_membarrier, affinity], self.errno, self.everywhere)
     }
+}
+
+/// From now on the kernel refuses these two calls. `false`: this system has no filters.
+fn refuse(calls: [libc::c_long; 2], errno: i32, everywhere: bool) -> bool {
+    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    let mut steps = [
+        // The number of the system call is at offset 0.
+        step(LOAD, 0, 0, 0),
+        step(EQUAL, calls[0] as u32, 2, 0),
+        step(EQUAL, calls[1] as u32, 1, 0),
+        step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
+        step(RETURN, libc::SECCOMP_RET_ERRNO | errno as u32, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: (1) takes numbers only; (2) all this process does afterwards is this test.
+    let rc = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+    let flags = if everywhere { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
+    // SAFETY: (1) the program is a live value whose steps are a live array of its length.
+    let rc =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program) };
+    rc == 0
 }
 
 type Work = Box<dyn FnOnce(&Pool) + Send>;
@@ -242,5 +247,37 @@ fn a_pool_outlives_a_sandbox_that_closes_later() {
             Some(EXIT_SKIPPED) => eprintln!("SKIPPED: {}", sandbox.name),
             code => assert_eq!(code, Some(0), "{}", sandbox.name),
         }
+    }
+}
+
+/// The other process. Without the variable it is no test.
+#[test]
+fn sandbox_that_tells_nothing() {
+    if std::env::var(SANDBOX).is_err() {
+        return;
+    }
+    let _watchdog = Watchdog::new("the sandbox", LIMIT);
+    if !refuse([libc::SYS_sysinfo, libc::SYS_uname], libc::EPERM, true) {
+        exit_now(EXIT_SKIPPED);
+    }
+    for prefault in [false, true] {
+        let pool = Pool::builder().size(POOL_BYTES).prefault(prefault).build().unwrap();
+        assert_eq!(take_all(&pool).len(), PAGES);
+    }
+    // The folders are not there either.
+    let nowhere = std::path::PathBuf::from("/nowhere");
+    let files = MachineFiles { meminfo: nowhere.clone(), ..MachineFiles::default() };
+    let machine = Machine::read_from(&files);
+    assert_eq!((machine.arch.as_str(), machine.kernel_release.as_str()), ("unknown", "unknown"));
+    let roots = SysfsRoots { node: nowhere.clone(), cpu: nowhere.clone(), meminfo: nowhere };
+    let topology = Topology::read_from(&roots).unwrap();
+    assert!(topology.mem_bytes() >= 1 << 40, "nothing is refused for memory that is not known");
+}
+
+#[test]
+fn a_pool_is_made_where_a_sandbox_does_not_tell_what_machine_this_is() {
+    match run_child("sandbox_that_tells_nothing", SANDBOX, "nothing") {
+        Some(EXIT_SKIPPED) => eprintln!("SKIPPED: no filters here"),
+        code => assert_eq!(code, Some(0)),
     }
 }

@@ -142,6 +142,28 @@ static void poison(void) {
     CHECK(zonal_pool_discard(pool) == ZONAL_OK);
 }
 
+/* What nobody was given is no reason to keep a pool, and is not named as something to free. */
+static void what_is_nobodys(void) {
+    zonal_options options;
+    zonal_pool *pool;
+    char *page, *other, text[64];
+    zonal_options_init(&options);
+    options.bytes = 16 * MIB;
+    options.budget = 8 * MIB;
+    options.flags = ZONAL_POISON;
+    pool = zonal_pool_create(&options);
+    CHECK(pool != NULL);
+    page = zonal_alloc_page(pool);
+    CHECK(page != NULL && zonal_free_page(pool, page) == ZONAL_OK);
+    page[100] = 1; /* after the free: the page stays out of use */
+    other = zonal_alloc_page(pool);
+    CHECK(other != NULL && other != page);
+    snprintf(text, sizeof text, "the block of order 0 at %p;", (void *)other);
+    REFUSED(zonal_pool_destroy(pool), ZONAL_E_BUSY, text);
+    CHECK(zonal_free_page(pool, other) == ZONAL_OK);
+    CHECK(zonal_pool_destroy(pool) == ZONAL_OK);
+}
+
 int main(void) {
     zonal_options options;
     zonal_pool *pool;
@@ -157,6 +179,7 @@ int main(void) {
     CHECK(zonal_pool_destroy(pool) == ZONAL_OK);
     requests_that_fail();
     poison();
+    what_is_nobodys();
     puts("ok");
     return 0;
 }

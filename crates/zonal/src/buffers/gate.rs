@@ -7,12 +7,14 @@
 //! # Invariants
 //! - **GATE-1** `out` permits are given out, or granted to one who waits; never more than `limit`.
 //! - **GATE-2** a granted permit is taken by the one it was granted to ([`Gate::poll`]) or passed
-//!   on when that one leaves ([`Gate::cancel`]): no wake-up is lost with a future that is dropped.
+//!   on when that one leaves ([`Gate::cancel`]): no wake-up is lost with a future that is dropped,
+//!   nor by a waker that panics.
 //! - **GATE-3** while somebody waits, nobody overtakes: [`Gate::try_enter`] fails, and permits are
 //!   granted in the order of arrival.
 //! - **GATE-4** somebody waits only while more than `low` permits are out.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 
 use super::sync::{Mutex, MutexGuard};
@@ -98,7 +100,7 @@ impl Gate {
         if state.take_grant(ticket) {
             let woken = state.leave(self.limit, self.low);
             drop(state);
-            return woken.into_iter().for_each(Waker::wake);
+            return wake(woken);
         }
         let place = state.waiting.iter().position(|(known, _)| *known == ticket);
         let left = place.and_then(|place| state.waiting.remove(place));
@@ -111,11 +113,33 @@ impl Gate {
         let mut state = self.lock();
         let woken = state.leave(self.limit, self.low);
         drop(state);
-        woken.into_iter().for_each(Waker::wake);
+        wake(woken);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Wakes all, whatever a waker does: the first panic goes on behind the last of them, unless this
+/// thread panics already.
+fn wake(woken: Vec<Waker>) {
+    let mut first = None;
+    for waker in woken {
+        // AssertUnwindSafe: the waker is used up.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            // The panic's payload may panic again when it is dropped.
+            match first {
+                None => first = Some(panic),
+                Some(_) => std::mem::forget(panic),
+            }
+        }
+    }
+    if let Some(panic) = first {
+        match std::thread::panicking() {
+            true => std::mem::forget(panic),
+            false => resume_unwind(panic),
+        }
     }
 }
 

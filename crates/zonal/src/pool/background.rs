@@ -21,10 +21,13 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The threads of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Background {
-    threads: Mutex<Vec<PoolThread>>,
+    threads: Mutex<Threads>,
     /// They wait for requests, however long that takes.
     waits: AtomicBool,
 }
+
+/// Each with its node.
+type Threads = Vec<(NodeId, PoolThread)>;
 
 impl Pool {
     /// Starts the threads, if they are wanted and do not run. Without threads, requests reclaim for
@@ -34,19 +37,11 @@ impl Pool {
         if !shared.wants_background {
             return Ok(());
         }
-        let mut threads = shared.background.lock();
-        if !threads.is_empty() {
-            return Ok(());
-        }
-        shared.allocator.platform().bells().set_stop(false);
-        let nodes = shared.allocator.nodes().iter().enumerate();
-        for (node, _) in nodes.filter(|(_, node)| node.has_memory()) {
-            let node = NodeId(node as u16);
+        shared.background.start(shared, |node| {
             let name = format!("zonal-reclaim-{}", node.0);
             let run = move |shared: &Shared| shared.reclaim_in_background(node);
-            threads.push(PoolThread::spawn(name, &self.shared, run)?);
-        }
-        Ok(())
+            PoolThread::spawn(name, &self.shared, run)
+        })
     }
 
     /// In a forked child: calls consumers again, and starts the threads that reclaim in the
@@ -54,7 +49,8 @@ impl Pool {
     /// consumer's locks are usable again.
     ///
     /// # Errors
-    /// The operating system could not start a thread.
+    /// The operating system could not start a thread. Those that were started reclaim; the next call
+    /// starts the others.
     pub fn restart_reclaim(&self) -> std::io::Result<()> {
         self.shared.consumers().enable();
         if self.shared.consumers().is_used() { self.start_background() } else { Ok(()) }
@@ -76,8 +72,29 @@ impl Pool {
 }
 
 impl Background {
-    fn lock(&self) -> MutexGuard<'_, Vec<PoolThread>> {
+    fn lock(&self) -> MutexGuard<'_, Threads> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the threads that are missing: those of a call that failed midway stay, and the next
+    /// call starts the others.
+    fn start(
+        &self,
+        shared: &Shared,
+        mut spawn: impl FnMut(NodeId) -> std::io::Result<PoolThread>,
+    ) -> std::io::Result<()> {
+        let mut threads = self.lock();
+        if threads.is_empty() {
+            shared.allocator.platform().bells().set_stop(false);
+        }
+        let nodes = shared.allocator.nodes().iter().enumerate();
+        for (node, _) in nodes.filter(|(_, node)| node.has_memory()) {
+            let node = NodeId(node as u16);
+            if threads.iter().all(|(has, _)| *has != node) {
+                threads.push((node, spawn(node)?));
+            }
+        }
+        Ok(())
     }
 
     /// Keeps threads from being started. For a fork.
@@ -87,7 +104,7 @@ impl Background {
 }
 
 /// No thread is started or ended, until dropped.
-pub(super) struct Paused<'a>(MutexGuard<'a, Vec<PoolThread>>);
+pub(super) struct Paused<'a>(MutexGuard<'a, Threads>);
 
 impl Paused<'_> {
     /// In a forked child: there are no threads.
@@ -108,7 +125,7 @@ impl Shared {
         // for this one. They end by themselves, and the last one drops their shared state
         // (THREAD-1).
         if !is_inside() {
-            threads.into_iter().for_each(PoolThread::end);
+            threads.into_iter().for_each(|(_, thread)| thread.end());
         }
     }
 
@@ -189,6 +206,27 @@ mod tests {
     /// Steps until the reclaimer sleeps; its naps take no time.
     fn put_to_sleep(pool: &Pool, reclaimer: &mut BackgroundReclaimer) {
         while pool.allocator().background_step(reclaimer) != Next::Sleep {}
+    }
+
+    #[test]
+    fn a_thread_that_could_not_be_started_is_started_by_the_next_call() {
+        let builder = Pool::builder().size(128 << 20).fake_nodes(2, CpuMap::RoundRobin);
+        let pool = Arc::new(builder.refresh_every(None).build().unwrap());
+        let (shared, full) = (&pool.shared, std::io::ErrorKind::WouldBlock);
+        let mut asked = Vec::new();
+        for refused in [Some(NodeId(1)), None, None] {
+            let started = shared.background.start(shared, |node| {
+                asked.push(node.0);
+                if refused == Some(node) {
+                    return Err(full.into());
+                }
+                let run = move |shared: &Shared| shared.reclaim_in_background(node);
+                PoolThread::spawn("reclaims".to_owned(), shared, run)
+            });
+            assert_eq!(started.is_err(), refused.is_some());
+        }
+        assert_eq!(asked, [0, 1, 1], "each node has one thread in the end");
+        assert_eq!(shared.background.lock().len(), 2);
     }
 
     /// The test is the reclaimer's thread, so it says when a second is over.

@@ -5,6 +5,7 @@
 //! request can exceed the budget, and none tests it: for watermarks, reclaim and refusals that
 //! memory does not exist. Marks stay those of the whole pool.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +13,7 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{NodeId, Order, PAGE_SIZE, Pfn};
 
+use super::poison::Poison;
 use super::{Builder, FreedBy, Misuse, Pool, Shared};
 use crate::reclaim::is_inside;
 use crate::turn::Turn;
@@ -164,6 +166,16 @@ impl Budget {
 impl Shared {
     pub(super) fn withheld_pages(&self) -> u64 {
         self.budget.lock().all()
+    }
+
+    /// First pages of the blocks that are handed out and are nobody's: those that the budget
+    /// withholds, and those that stay out of use.
+    pub(crate) fn nobodys_blocks(&self) -> HashSet<u64> {
+        let withheld = self.budget.lock();
+        let withheld = withheld.nodes.iter().flat_map(|node| &node.blocks).map(|(pfn, _)| pfn.0);
+        let mut blocks: HashSet<u64> = withheld.collect();
+        blocks.extend(self.poison.iter().flat_map(Poison::lost_blocks));
+        blocks
     }
 
     /// Bytes that the budget leaves.

@@ -103,10 +103,11 @@ impl Builder {
         }
         fork::register(&pool.shared);
         pool.shared.show_first()?;
+        let failed = |thread| move |why| BuildError::Thread { thread, why };
         if let Some(interval) = self.refresh {
-            pool.restart_worker(interval, self.trim_rate)?;
+            pool.restart_worker(interval, self.trim_rate).map_err(failed("refresh"))?;
         }
-        grow::start(&pool.shared, self.prefault)?;
+        grow::start(&pool.shared, self.prefault).map_err(failed("growth"))?;
         Ok(pool)
     }
 

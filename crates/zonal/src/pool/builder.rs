@@ -140,9 +140,21 @@ pub enum BuildError {
     /// The policy contradicts itself.
     #[error("policy: {0}")]
     Policy(&'static str),
-    /// The refresh thread could not be started.
-    #[error("the refresh thread could not be started: {0}")]
-    Thread(#[from] std::io::Error),
+    /// Options exclude each other, or one has a value that cannot be.
+    #[error("options: {0}")]
+    Options(&'static str),
+    /// A thread of the pool could not be started.
+    #[error(
+        "the {thread} thread could not be started: {why}; the limits of the process (`ulimit -u`, \
+         pids.max of its control group) may allow no more"
+    )]
+    Thread {
+        /// Which.
+        thread: &'static str,
+        /// Why.
+        #[source]
+        why: std::io::Error,
+    },
     /// The file that shows the pool cannot be written.
     #[error("{}: the pool cannot be shown there: {why}", .path.display())]
     Observe {

@@ -20,7 +20,7 @@ impl Builder {
         self.check_memory()?;
         self.check_sizes()?;
         self.check_policy()?;
-        let conflict = |reason| Err(BuildError::Policy(reason));
+        let conflict = |reason| Err(BuildError::Options(reason));
         if self.deferred && self.poison {
             return conflict("deferred and poison exclude each other");
         }
@@ -76,10 +76,10 @@ impl Builder {
         let bytes = plan.pages * PAGE_SIZE as u64;
         // Prefaulted by threads in the background, a pool goes on with what there is.
         let filled = [("prefault", self.prefault && !self.deferred), ("poison", self.poison)];
-        let memory = memory_bytes();
-        match filled.into_iter().find(|(_, fills)| *fills && bytes > memory) {
-            Some((what, _)) => Err(BuildError::Memory { what, bytes, memory }),
-            None => Ok(()),
+        let Some((what, _)) = filled.into_iter().find(|(_, fills)| *fills) else { return Ok(()) };
+        match memory_bytes() {
+            memory if bytes > memory => Err(BuildError::Memory { what, bytes, memory }),
+            _ => Ok(()),
         }
     }
 }

@@ -37,6 +37,7 @@ use zonal_core::alloc::Held;
 use super::background::Paused;
 use super::budget::Withheld;
 use super::life::Orphan;
+use super::poison::Poison;
 use super::worker::Worker;
 use super::{Shared, faults};
 use crate::platform::ProcessPlatform;
@@ -83,6 +84,7 @@ struct FrozenPool {
     /// No block is out of its buddy to be trimmed: no thread of the child would put it back.
     _trim: MutexGuard<'static, ()>,
     _faults: Option<MutexGuard<'static, faults::State>>,
+    _lost: Option<MutexGuard<'static, Vec<(u64, u64)>>>,
     bells: FrozenBells<'static>,
     consumers: HeldList<'static>,
     /// No thread starts or ends a refresh thread.
@@ -163,6 +165,7 @@ fn freeze_pool(shared: &'static Shared) -> FrozenPool {
     let consumers = platform.consumers().hold_list();
     let bells = platform.bells().freeze();
     let faults = shared.faults.as_ref().map(faults::Faults::lock);
+    let lost = shared.poison.as_ref().map(Poison::lost);
     let trim = shared.trimming.lock().unwrap_or_else(PoisonError::into_inner);
     let growth = shared.growth.pause();
     let mut held = Vec::new();
@@ -173,6 +176,7 @@ fn freeze_pool(shared: &'static Shared) -> FrozenPool {
         _growth: growth,
         _trim: trim,
         _faults: faults,
+        _lost: lost,
         bells,
         consumers,
         _worker: worker,

@@ -190,9 +190,9 @@ mod tests {
         let builder = Pool::builder().size(8 << 20).on_misuse(OnMisuse::Call(hook));
         let pool = Arc::new(builder.budget(4 << 20).build().unwrap());
         *pools.lock().unwrap() = Some(Arc::clone(&pool));
-        let withheld: Vec<_> = pool.view().blocks().collect();
-        for (block, order) in withheld {
-            let block = NonNull::new(block.cast_mut()).unwrap();
+        assert_eq!(pool.view().blocks().count(), 0, "they are nobody's");
+        for (pfn, order) in pool.shared.allocator().allocated().collect::<Vec<_>>() {
+            let block = pool.shared.address(pfn);
             // SAFETY: not kept, which is what is tested: nobody uses the memory, but it was never
             // handed out.
             unsafe { pool.free_pages(block, order) }.unwrap();

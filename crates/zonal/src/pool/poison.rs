@@ -6,6 +6,7 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zonal_core::types::{Order, Pfn};
 
@@ -16,8 +17,8 @@ const PATTERN: u8 = 0xaa;
 #[derive(Debug, Default)]
 pub(super) struct Poison {
     hits: AtomicU64,
-    /// Base pages that stay out of use.
-    lost: AtomicU64,
+    /// Blocks that stay out of use: first page and base pages. Also held across a fork.
+    lost: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Poison {
@@ -28,7 +29,17 @@ impl Poison {
 
     /// Base pages that stay out of use: handed out, but nobody's.
     pub(super) fn lost_pages(&self) -> u64 {
-        self.lost.load(Relaxed)
+        self.lost().iter().map(|(_, pages)| pages).sum()
+    }
+
+    /// First pages of these blocks.
+    pub(super) fn lost_blocks(&self) -> Vec<u64> {
+        self.lost().iter().map(|(first, _)| *first).collect()
+    }
+
+    /// Keeps the list of these blocks as it is.
+    pub(super) fn lost(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fills a block that is about to be free. The caller owns it.
@@ -44,8 +55,7 @@ impl Poison {
         let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), order.bytes()) };
         let Some(at) = bytes.iter().position(|byte| *byte != PATTERN) else { return true };
         self.hits.fetch_add(1, Relaxed);
-        // Relaxed: read when no handle is left, behind the AcqRel that ended the last one.
-        self.lost.fetch_add(order.pages(), Relaxed);
+        self.lost().push((pfn.0, order.pages()));
         eprintln!(
             "zonal: {pfn:?}, {order:?} was written to while free: byte {at} is {:#04x}, expected \
              {PATTERN:#04x}. It stays out of use; look for a pointer kept after a free.",

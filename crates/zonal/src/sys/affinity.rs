@@ -1,8 +1,5 @@
 //! Which CPUs this thread may run on, and pinning it to one.
 //!
-//! The masks are plain words of any length: `cpu_set_t`, which rustix and glibc's convenience calls
-//! use, ends at 1024 CPUs, and the kernel then refuses even to *read* the mask of a bigger machine.
-//!
 //! # Invariants
 //! - **PIN-1** When [`pin`] returns, the calling thread runs on that CPU: the kernel moves it
 //!   before the call returns. It stays there unless something else changes the mask, or the CPU
@@ -14,6 +11,7 @@
 //! another CPU for a moment: [`visit`], where the kernel refuses `membarrier`.
 
 use super::Errno;
+use super::mask::{self, MASK_CPUS_FIRST, MASK_CPUS_MAX, WORD_BITS, Word};
 use super::os::{self, read_mask, write_mask};
 use super::rseq_abi::getcpu;
 use super::topology;
@@ -21,11 +19,6 @@ use std::marker::PhantomData;
 use std::path::Path;
 use zonal_core::types::CpuId;
 
-type Word = std::ffi::c_ulong;
-const WORD_BITS: u32 = Word::BITS;
-/// CPUs of the first mask we try; doubled up to the maximum while the kernel says it is too small.
-const MASK_CPUS_FIRST: u32 = 1024;
-const MASK_CPUS_MAX: u32 = 1 << 16;
 /// Words of a mask on the stack: for 8192 CPUs, which is what Linux ends at.
 const VISIT_WORDS: usize = 8192 / Word::BITS as usize;
 
@@ -67,15 +60,7 @@ pub enum AffinityError {
 /// # Errors
 /// [`AffinityError::Read`] when the kernel refuses.
 pub fn allowed_cpus() -> Result<Vec<CpuId>, AffinityError> {
-    let mut cpus = MASK_CPUS_FIRST;
-    loop {
-        let mut mask = vec![0 as Word; (cpus / WORD_BITS) as usize];
-        match read_mask(&mut mask) {
-            Ok(_) => return Ok(members(&mask)),
-            Err(Errno::INVAL) if cpus < MASK_CPUS_MAX => cpus *= 2,
-            Err(errno) => return Err(AffinityError::Read { errno }),
-        }
-    }
+    mask::allowed().map_err(|errno| AffinityError::Read { errno })
 }
 
 /// Lets this thread run on `cpus` only.
@@ -190,14 +175,6 @@ pub fn run_on_each(mut work: impl FnMut(CpuId)) -> Result<(), AffinityError> {
         work(pinned.cpu());
     }
     Ok(())
-}
-
-/// The set bits of `mask`, ascending.
-fn members(mask: &[Word]) -> Vec<CpuId> {
-    let bits = 0..mask.len() as u32 * WORD_BITS;
-    bits.filter(|bit| mask[(bit / WORD_BITS) as usize] >> (bit % WORD_BITS) & 1 == 1)
-        .map(CpuId)
-        .collect()
 }
 
 #[cfg(test)]

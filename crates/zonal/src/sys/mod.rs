@@ -3,6 +3,7 @@
 //! ```text
 //!   topology   sysfs -> nodes, CPUs, distances, last-level caches; and made-up ones
 //!   map        mmap, madvise, mbind: the memory a pool hands out
+//!   mask       masks of CPUs
 //!   affinity   which CPUs this thread may use; pinning
 //!   rseq_abi   where libc keeps this thread's rseq area; which CPU am I
 //!   rseq_own   an area of our own, for a libc that has none
@@ -36,6 +37,7 @@ pub mod files;
 pub(crate) mod futex;
 pub mod machine;
 pub(crate) mod map;
+mod mask;
 pub(crate) mod membarrier;
 #[cfg_attr(all(target_os = "linux", not(zonal_portable)), path = "os_linux.rs")]
 #[cfg_attr(not(all(target_os = "linux", not(zonal_portable))), path = "os_portable.rs")]
@@ -50,6 +52,9 @@ pub mod topology;
 
 pub use map::MapError;
 pub(crate) use os::{at_fork, stay_loaded};
+
+/// Memory and swap of a machine that does not tell: bytes of the address space.
+const MEMORY_UNKNOWN: (u64, u64) = (1 << 47, 0);
 
 /// An error number of the kernel, without the sign: `ENOMEM` is 12.
 ///

@@ -6,7 +6,7 @@ use super::map::Advice;
 use rustix::mm::Advice as RustixAdvice;
 use rustix::thread::futex::{self, Flags};
 use rustix::thread::{Cpuid, MembarrierCommand, MembarrierQuery, Timespec};
-use std::ffi::{CStr, c_int, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -88,16 +88,29 @@ fn timespec(timeout: Duration) -> Timespec {
 
 // The machine.
 
-/// Instruction set and release of the kernel, as `uname` names them.
+/// Instruction set and release of the kernel, as `uname` names them; "unknown" where it is refused.
 pub(super) fn names() -> (String, String) {
-    let uname = rustix::system::uname();
-    let text = |text: &CStr| text.to_string_lossy().into_owned();
-    (text(uname.machine()), text(uname.release()))
+    // SAFETY: (1) arrays of characters, for which zero is a value.
+    let mut names: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: uname (1) writes one such value, which is ours.
+    let rc = unsafe { libc::uname(&raw mut names) };
+    let text = |text: &[c_char]| match rc {
+        0 => text.iter().take_while(|at| **at != 0).map(|at| char::from(*at as u8)).collect(),
+        // A seccomp filter.
+        _ => "unknown".to_owned(),
+    };
+    (text(&names.machine), text(&names.release))
 }
 
-/// Bytes of the machine's memory and of its swap.
+/// Bytes of the machine's memory and of its swap. Where a seccomp filter does not tell, they are
+/// taken for the address space.
 pub(super) fn memory_and_swap() -> (u64, u64) {
-    let info = rustix::system::sysinfo();
+    // SAFETY: (1) integers, for which zero is a value.
+    let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: sysinfo (1) writes one such value, which is ours.
+    if unsafe { libc::sysinfo(&raw mut info) } != 0 {
+        return super::MEMORY_UNKNOWN;
+    }
     #[allow(clippy::unnecessary_cast, reason = "the width differs between targets")]
     let (memory, swap) = (info.totalram as u64, info.totalswap as u64);
     let unit = u64::from(info.mem_unit);

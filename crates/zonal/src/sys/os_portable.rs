@@ -145,7 +145,7 @@ pub(super) fn names() -> (String, String) {
 
 /// Bytes of the machine's memory and of its swap: unknown, and taken for the address space.
 pub(super) fn memory_and_swap() -> (u64, u64) {
-    (1 << 47, 0)
+    super::MEMORY_UNKNOWN
 }
 
 // Memory.

@@ -1,8 +1,9 @@
 //! Reading a topology from sysfs.
 //!
 //! What is missing is made good where there is only one answer (no node folder: one node; no
-//! distances: 10 and 20; one node without a CPU list: all CPUs). A malformed file is an error that
-//! names the file, its contents and what was expected.
+//! distances: 10 and 20; one node without a CPU list: all CPUs; no folder at all: the CPUs that this
+//! thread may use). A malformed file is an error that names the file, its contents and what was
+//! expected.
 
 use super::{
     Cpu, DISTANCE_LOCAL, DISTANCE_REMOTE, Llc, Node, Source, SysfsRoots, Topology, TopologyError,
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::sys::{files, os};
+use crate::sys::{files, mask, os};
 use zonal_core::types::{CpuId, NodeId};
 
 /// Highest id a list may name. Linux ends at 8192 CPUs and 1024 nodes; the bound keeps a garbage
@@ -153,7 +154,7 @@ fn read_node_ids(root: &Path) -> Result<Vec<NodeId>, TopologyError> {
 }
 
 /// The possible and the online CPUs. Either file stands in for the other; without both, the nodes'
-/// lists count.
+/// lists count; without nodes too, as in a chroot without /sys, the CPUs that this thread may use.
 fn read_cpu_lists(
     roots: &SysfsRoots,
     node_ids: &[NodeId],
@@ -168,6 +169,10 @@ fn read_cpu_lists(
                 let cpulist = node_folder(&roots.node, *id).join("cpulist");
                 union.extend(read_list_optional(&cpulist)?.unwrap_or_default());
             }
+            if node_ids.is_empty() {
+                let allowed = mask::allowed().unwrap_or_default();
+                union.extend(allowed.into_iter().map(|cpu| cpu.0));
+            }
         }
         None => {}
     }
@@ -176,7 +181,8 @@ fn read_cpu_lists(
     let online = online.unwrap_or_else(|| union.clone());
     if online.is_empty() {
         let expected = "the online CPUs, such as \"0-3\"".to_string();
-        let source = std::io::Error::new(ErrorKind::NotFound, "no CPU is listed anywhere");
+        let source =
+            std::io::Error::new(ErrorKind::NotFound, "no CPU is listed anywhere; is /sys mounted?");
         return Err(TopologyError::Read { path: roots.cpu.join("online"), expected, source });
     }
     let cpus = |ids: Vec<u32>| ids.into_iter().map(CpuId).collect();

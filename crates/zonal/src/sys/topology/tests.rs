@@ -209,6 +209,15 @@ fn missing_files_with_one_possible_answer_are_made_good() {
 }
 
 #[test]
+fn without_any_folder_there_is_one_node_with_the_cpus_of_this_thread() {
+    let tree = Tree { folder: tempfile::tempdir().unwrap() };
+    let topology = tree.read().unwrap();
+    let allowed = crate::sys::affinity::allowed_cpus().unwrap();
+    assert_eq!((topology.nodes().len(), &topology.nodes()[0].cpus), (1, &allowed));
+    assert!(topology.mem_bytes() > 0, "sysinfo tells");
+}
+
+#[test]
 fn garbage_is_refused_with_file_content_and_expectation() {
     let nodes = [(0, "0-1", 8, "10 20"), (1, "2-3", 8, "20 10")];
     let good = || Tree::with_nodes("0-3", &nodes);
