@@ -28,7 +28,7 @@ mod error;
 pub mod observed;
 mod platform;
 mod pool;
-mod process;
+pub mod process;
 pub mod reclaim;
 mod rseq;
 #[cfg(feature = "stalls")]

@@ -1,4 +1,4 @@
-//! Which process and which thread this is.
+//! Which process this is: a forked child is told from its parent. And which thread.
 //!
 //! A forked child has only the thread that forked, under the addresses of its parent, so state of
 //! the parent must be told from the child's own. The number of the process does not tell them
@@ -19,9 +19,17 @@ thread_local! {
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A process. Its forked children are others.
+/// A process, for state that its forked children must not use: they are other processes, also where
+/// they have their parent's number. Forks count from the first [`Pool`](crate::Pool) on.
+///
+/// ```
+/// # let _pool = zonal::Pool::builder().size(4 << 20).build()?;
+/// let mine = zonal::process::Process::this();
+/// assert!(mine.is_this() && !mine.was_forked());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Process {
+pub struct Process {
     forks: u64,
     /// For children made past the handlers, by a bare system call.
     pid: u32,
@@ -29,13 +37,21 @@ pub(crate) struct Process {
 
 impl Process {
     /// The running one.
-    pub(crate) fn this() -> Process {
+    pub fn this() -> Process {
         Process { forks: FORKS.load(Relaxed), pid: std::process::id() }
     }
 
     /// Whether it is the running one.
-    pub(crate) fn is_this(self) -> bool {
+    pub fn is_this(self) -> bool {
         self == Process::this()
+    }
+
+    /// Whether the running one is a child of it, as far as a load tells: not of a child that was
+    /// made past the handlers of `fork`, by a bare system call.
+    #[inline]
+    pub fn was_forked(self) -> bool {
+        // Relaxed: a child has one thread at first.
+        self.forks != FORKS.load(Relaxed)
     }
 }
 

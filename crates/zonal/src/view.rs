@@ -173,8 +173,8 @@ impl<'p> View<'p> {
 
     /// The blocks that somebody was given: first byte and order; without those that the budget
     /// withholds, and those that stay out of use because they were written to while free. Read it
-    /// while nothing else uses the pool: a block may be freed, and handed out again, before the next
-    /// one is looked at.
+    /// while nothing else uses the pool: a block may be freed, and handed out again, before the
+    /// next one is looked at.
     pub fn blocks(self) -> impl Iterator<Item = (*const u8, Order)> + use<'p> {
         let shared = self.shared;
         let nobodys = shared.nobodys_blocks();

@@ -228,3 +228,31 @@ fn a_waker_that_panics_keeps_nobody_else_asleep() {
     drop(tasks);
     assert_eq!((buffers.in_use(), buffers.waiting()), (0, 0));
 }
+
+#[test]
+fn a_forked_child_gets_no_buffer_and_drops_those_of_its_parent() {
+    let buffers = BufferPool::new(pool(), PAGE_SIZE, 4).unwrap();
+    let mut buffer = buffers.get_blocking().unwrap();
+    buffer.fill(7);
+    // SAFETY: (1) the child calls what is under test, and _exit.
+    match unsafe { libc::fork() } {
+        0 => {
+            // A child that hangs is ended. SAFETY: (1) takes a number.
+            unsafe { libc::alarm(60) };
+            let reads = buffer.iter().all(|byte| *byte == 7);
+            let gets = !matches!(buffers.try_get(), Ok(None));
+            drop((buffer, buffers));
+            // SAFETY: (1) ends the child at once.
+            unsafe { libc::_exit(i32::from(gets || !reads)) };
+        }
+        child => {
+            let mut status = -1;
+            // SAFETY: (1) `status` is ours.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            assert_eq!(status, 0);
+        }
+    }
+    assert_eq!(buffers.in_use(), 1);
+    drop(buffer);
+    assert!(buffers.try_get().unwrap().is_some());
+}

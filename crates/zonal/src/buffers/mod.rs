@@ -22,6 +22,7 @@ use std::task::{Context, Poll};
 
 use gate::{Asked, Gate, Ticket};
 
+use crate::process::Process;
 use crate::{AllocError, Order, OwnedPages, Pool};
 
 /// Buffers of one size from a pool, at most so many at once. A clone is another handle of the same
@@ -31,6 +32,10 @@ use crate::{AllocError, Order, OwnedPages, Pool};
 /// ([`get_blocking`](Self::get_blocking)), or not at all ([`try_get`](Self::try_get)). Those who
 /// wait are served in the order of arrival, and nobody overtakes them. So a server reads no more
 /// requests than it has room to answer.
+///
+/// In a forked child nobody gets a buffer: another thread of the parent may have been anywhere at
+/// the fork. Buffers of the parent can be read and dropped there; make a pool of buffers in the
+/// child.
 ///
 /// ```
 /// use zonal::buffers::BufferPool;
@@ -55,6 +60,8 @@ struct Inner {
     order: Order,
     limit: usize,
     gate: Gate,
+    /// The process whose threads use the gate.
+    process: Process,
 }
 
 /// No such buffers can be.
@@ -109,19 +116,22 @@ impl BufferPool {
             return Err(BufferPoolError::Limit);
         }
         let gate = Gate::new(limit, low);
-        Ok(BufferPool { inner: Arc::new(Inner { pool, bytes, order, limit, gate }) })
+        Ok(BufferPool {
+            inner: Arc::new(Inner { pool, bytes, order, limit, gate, process: Process::this() }),
+        })
     }
 
-    /// A buffer, or `None` if all are in use or somebody waits already.
+    /// A buffer, or `None` if all are in use or somebody waits already, and in a forked child.
     ///
     /// # Errors
     /// The pool refused the block; nobody is waited for.
     pub fn try_get(&self) -> Result<Option<Buffer>, AllocError> {
-        self.inner.gate.try_enter().then(|| self.fill()).transpose()
+        let may = !self.inner.process.was_forked() && self.inner.gate.try_enter();
+        may.then(|| self.fill()).transpose()
     }
 
-    /// A buffer, as soon as there is one. The future borrows nothing and may be dropped at any
-    /// time.
+    /// A buffer, as soon as there is one; never in a forked child. The future borrows nothing and
+    /// may be dropped at any time.
     pub fn get(&self) -> Get {
         Get { buffers: self.clone(), ticket: None }
     }
@@ -187,6 +197,9 @@ impl Future for Get {
     type Output = Result<Buffer, AllocError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.buffers.inner.process.was_forked() {
+            return Poll::Pending;
+        }
         let gate = &self.buffers.inner.gate;
         let entered = match self.ticket {
             Some(ticket) => gate.poll(ticket, context.waker()),
@@ -208,7 +221,9 @@ impl Future for Get {
 
 impl Drop for Get {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
+        if let Some(ticket) = self.ticket.take()
+            && !self.buffers.inner.process.was_forked()
+        {
             self.buffers.inner.gate.cancel(ticket);
         }
     }
@@ -233,7 +248,9 @@ struct Permit(Arc<Inner>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.gate.leave();
+        if !self.0.process.was_forked() {
+            self.0.gate.leave();
+        }
     }
 }
 

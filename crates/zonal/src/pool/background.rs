@@ -49,8 +49,8 @@ impl Pool {
     /// consumer's locks are usable again.
     ///
     /// # Errors
-    /// The operating system could not start a thread. Those that were started reclaim; the next call
-    /// starts the others.
+    /// The operating system could not start a thread. Those that were started reclaim; the next
+    /// call starts the others.
     pub fn restart_reclaim(&self) -> std::io::Result<()> {
         self.shared.consumers().enable();
         if self.shared.consumers().is_used() { self.start_background() } else { Ok(()) }

@@ -21,7 +21,9 @@
 //! 4. Its reports are checked where a wrong one could do harm. If it panics it is not called again,
 //!    and [`Pool::reclaim_report`](crate::Pool::reclaim_report) says so.
 //!
-//! The same holds for the last resort ([`Builder::on_out_of_memory`](crate::Builder)).
+//! Rules 1 to 3 hold for the last resort too ([`Builder::on_out_of_memory`](crate::Builder)). If it
+//! panics it is not called again either, but the panic goes to the caller of the request, which is
+//! refused by that.
 
 mod bell;
 mod calls;

@@ -1,9 +1,9 @@
 //! Reading a topology from sysfs.
 //!
 //! What is missing is made good where there is only one answer (no node folder: one node; no
-//! distances: 10 and 20; one node without a CPU list: all CPUs; no folder at all: the CPUs that this
-//! thread may use). A malformed file is an error that names the file, its contents and what was
-//! expected.
+//! distances: 10 and 20; one node without a CPU list: all CPUs; no folder at all: the CPUs that
+//! this thread may use). A malformed file is an error that names the file, its contents and what
+//! was expected.
 
 use super::{
     Cpu, DISTANCE_LOCAL, DISTANCE_REMOTE, Llc, Node, Source, SysfsRoots, Topology, TopologyError,
