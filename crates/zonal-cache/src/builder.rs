@@ -47,7 +47,7 @@ impl Builder {
         self.options.dirty_expire = age;
         self
     }
-    /// How often the write-back thread looks for such pages. Default: 5 seconds
+    /// How often the write-back thread looks for such pages; more than 0. Default: 5 seconds
     /// (`dirty_writeback_centisecs`).
     pub fn writeback_every(mut self, interval: Duration) -> Builder {
         self.options.writeback_interval = interval;
@@ -89,6 +89,7 @@ impl Builder {
     ///
     /// # Errors
     /// The operating system could not start a thread, or the pool has 16 TiB or more.
+    /// [`io::ErrorKind::InvalidInput`] for an interval of 0.
     pub fn build(self) -> io::Result<Cache> {
         Cache::start(self.pool, self.options, self.make_store)
     }

@@ -82,7 +82,9 @@ impl Inner {
     /// Writes a file without handles and drops it, unless that cannot be made safe, or it is opened
     /// again.
     pub fn forget(&self, file: &Arc<File>, busy: Busy) {
-        self.soil_again(file, busy);
+        if self.soil_again(file, busy).is_err() {
+            return;
+        }
         let written = self.write_pages(file, &file.dirty_pages(), busy);
         if written.is_err() || file.is_dirty() {
             return;

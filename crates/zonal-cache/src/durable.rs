@@ -67,7 +67,7 @@ impl Inner {
     /// Any failure meanwhile, in this thread or another: it may concern these bytes.
     pub fn sync_file(&self, file: &File) -> io::Result<()> {
         let before = file.errors.count();
-        self.soil_again(file, Busy::Wait);
+        self.soil_again(file, Busy::Wait)?;
         let written = self.write_pages(file, &file.dirty_pages(), Busy::Wait);
         // Sync what could be written even after an error.
         written.and(self.sync_device(file))?;
@@ -101,20 +101,26 @@ impl Inner {
         }
         drop(one);
         if synced.is_err() {
-            self.soil_again(file, Busy::Pass);
+            // What stays out is made dirty by the next sync.
+            let _ = self.soil_again(file, Busy::Pass);
         }
         synced
     }
 
     /// Makes pages dirty that must be written again.
-    pub fn soil_again(&self, file: &File, busy: Busy) {
+    ///
+    /// # Errors
+    /// A page has too many pins to be marked.
+    pub fn soil_again(&self, file: &File, busy: Busy) -> io::Result<()> {
         for index in file.dirty_again() {
             while let Some(frame) = self.try_soil_again(file, index) {
+                self.frames.check_room(frame)?;
                 if !self.wait(frame, Until::Shareable, busy) {
                     break;
                 }
             }
         }
+        Ok(())
     }
 
     /// Makes a page dirty that must be written again. Returns its frame if another thread holds it

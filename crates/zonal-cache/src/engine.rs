@@ -63,8 +63,9 @@ const PAGE_BYTES_MAX: usize = 64 << 10;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// In a forked child nothing is read or written: pages that are in memory and were not in use can
-/// be read, every other call fails with [`io::ErrorKind::Unsupported`], and dropping does nothing.
+/// In a forked child nothing is read or written: every call fails with
+/// [`io::ErrorKind::Unsupported`], pins of the parent can be read, and dropping does nothing.
+/// Another thread of the parent may have been anywhere, with any lock, so the child takes none.
 #[derive(Clone)]
 pub struct EngineCache {
     owner: Arc<Owner>,
@@ -123,8 +124,8 @@ impl EngineBuilder {
     /// Makes the cache.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for a page size that it cannot have; the operating system
-    /// could not start a thread.
+    /// [`io::ErrorKind::InvalidInput`] for a page size that it cannot have, or an interval of 0;
+    /// the operating system could not start a thread.
     pub fn build(self) -> io::Result<EngineCache> {
         let bytes = self.page_bytes;
         let fits = bytes.is_power_of_two() && (PAGE_SIZE..=PAGE_BYTES_MAX).contains(&bytes);
@@ -209,8 +210,9 @@ impl EngineCache {
     /// Walks everything. Call it while nothing else uses the cache.
     ///
     /// # Errors
-    /// The first broken invariant.
+    /// The first broken invariant; in a forked child, that it is one.
     pub fn validate(&self) -> Result<(), String> {
+        self.owner.inner.entry.check_here().map_err(|error| error.to_string())?;
         self.owner.inner.validate()
     }
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use zonal::process::Process;
+
 use crate::backing::is_inside;
 
 /// Numbers of caches handed out.
@@ -14,30 +16,35 @@ pub struct Entry {
     /// The cache's number: no other's.
     pub cache: u64,
     /// The process that made it.
-    process: u32,
+    process: Process,
 }
 
 impl Entry {
     /// Of a new cache.
     pub fn new() -> Entry {
         // Relaxed: a number.
-        Entry { cache: CACHES.fetch_add(1, Relaxed), process: std::process::id() }
+        Entry { cache: CACHES.fetch_add(1, Relaxed), process: Process::this() }
     }
 
     /// Whether this process made the cache: `false` in a forked child.
     pub fn is_here(&self) -> bool {
-        self.process == std::process::id()
+        self.process.is_this()
     }
 
     /// # Errors
     /// In a forked child, which has no threads of the cache: a page that another thread held at the
     /// fork is held for good.
     pub fn check_here(&self) -> io::Result<()> {
-        if self.is_here() {
-            return Ok(());
-        }
-        let text = "a forked child cannot use the cache of its parent; make one in the child";
-        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+        if self.is_here() { Ok(()) } else { Err(in_child()) }
+    }
+
+    /// The same at the cost of a load, for the calls that are made most; a child that was made
+    /// past the handlers of `fork` is not told.
+    ///
+    /// # Errors
+    /// As for [`check_here`](Self::check_here).
+    pub fn check_not_forked(&self) -> io::Result<()> {
+        if self.process.was_forked() { Err(in_child()) } else { Ok(()) }
     }
 
     /// # Errors
@@ -56,4 +63,9 @@ impl Entry {
         self.check_outside()?;
         self.check_here()
     }
+}
+
+fn in_child() -> io::Error {
+    let text = "a forked child cannot use the cache of its parent; make one in the child";
+    io::Error::new(io::ErrorKind::Unsupported, text)
 }

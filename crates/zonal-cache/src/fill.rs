@@ -2,9 +2,9 @@
 //! store.
 //!
 //! # Invariants
-//! - **FILL-1** nobody is given a right to a page that was not filled: its filler has it alone until
-//!   all its bytes were read, and takes it out of the cache if that fails in any way, by a panic
-//!   too.
+//! - **FILL-1** nobody is given a right to a page that was not filled: its filler has it alone
+//!   until all its bytes were read, and takes it out of the cache if that fails in any way, by a
+//!   panic too.
 
 use std::io::{self, IoSliceMut};
 use std::mem;

@@ -99,6 +99,8 @@ impl<'a> Pages<'a> {
         exists: impl Fn() -> Option<T>,
         window: impl Fn() -> Window,
     ) -> io::Result<Option<(Shared<'a>, PageState, T)>> {
+        // Before any lock is taken.
+        self.inner.entry.check_not_forked()?;
         let mut missed = None;
         loop {
             let busy = {
@@ -127,6 +129,7 @@ impl<'a> Pages<'a> {
                 }
             };
             self.inner.entry.check_here()?;
+            self.inner.frames.check_room(busy)?;
             if self.held == Held::Leave {
                 return Ok(None);
             }
@@ -155,6 +158,7 @@ impl<'a> Pages<'a> {
         index: u64,
         need: impl Fn() -> Need,
     ) -> io::Result<Option<(Exclusive<'a>, Need)>> {
+        self.inner.entry.check_not_forked()?;
         let mut missed = false;
         loop {
             let busy = {

@@ -10,6 +10,9 @@ pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A writer goes on if no page became clean for this long: the program itself holds the dirty ones.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
+/// A thread that waits for a kick alone looks up now and then.
+const LONG: Duration = Duration::from_secs(3600);
+
 /// The thread's work each time it wakes.
 pub trait Round {
     /// Writes what is due.
@@ -81,9 +84,14 @@ impl Flusher {
     /// Waits for a kick or for the time to pass. `false`: the thread is to end.
     fn wait(&self, interval: Duration) -> bool {
         let mut asked = self.asked();
-        let end = Instant::now() + interval;
+        // `None`: longer than any clock counts.
+        let end = Instant::now().checked_add(interval);
         while !asked.kicked && !asked.stopped {
-            let Some(left) = end.checked_duration_since(Instant::now()) else { break };
+            let now = Instant::now();
+            let left = end.map_or(LONG, |end| end.saturating_duration_since(now));
+            if left.is_zero() {
+                break;
+            }
             let waited = self.wake.wait_timeout(asked, left);
             asked = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -16,11 +16,13 @@
 //! - **FRAME-6** a frame is a block of the table's order: it is taken and freed with that order,
 //!   and its bytes are those of the block.
 
+use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use zonal::process::Process;
 use zonal::view::ZoneView;
 use zonal::{AllocError, Gfp, NodeId, Order, Pool, Request, ZoneId, ZoneKind};
 
@@ -63,6 +65,8 @@ pub struct Frames {
     spans: Box<[Span]>,
     owned: AtomicU64,
     order: Order,
+    /// The process that made it.
+    process: Process,
     /// By frame, for pages that are written in the order of a log; empty without.
     lsn: Box<[AtomicU64]>,
 }
@@ -84,7 +88,8 @@ impl Frames {
         let spans = pool.view().zones().map(span).collect();
         let queues = std::array::from_fn(|_| Queue::default());
         let lsn = (0..if logged { len } else { 0 }).map(|_| AtomicU64::default()).collect();
-        Frames { pool, table, queues, spans, owned: AtomicU64::new(0), order, lsn }
+        let process = Process::this();
+        Frames { pool, table, queues, spans, owned: AtomicU64::new(0), order, process, lsn }
     }
 
     /// The order of a page of the cache, and its bytes.
@@ -132,6 +137,16 @@ impl Frames {
     /// again.
     pub fn wait(&self, frame: u32, until: Until) {
         lock::wait(&self.get(frame).state, self.queue(frame), until);
+    }
+
+    /// # Errors
+    /// The page has as many users as can be counted: it is not waited for.
+    pub fn check_room(&self, frame: u32) -> io::Result<()> {
+        if !self.state(frame).is_full() {
+            return Ok(());
+        }
+        let text = "the page has 1048575 pins, the most that it can have; drop some";
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
     }
 
     /// Reserves one page, unless there are `bound`. `true`: [`take`](Self::take) it now.
@@ -204,7 +219,13 @@ impl Frames {
     }
 
     fn change(&self, frame: u32, to: impl FnMut(PageState) -> PageState) -> PageState {
-        lock::change(&self.get(frame).state, self.queue(frame), to)
+        // Nobody waits in a forked child, whose parent may have had the queue locked.
+        let wake = || {
+            if self.process.is_this() {
+                self.queue(frame).wake();
+            }
+        };
+        lock::change(&self.get(frame).state, wake, to)
     }
 
     fn start(&self, frame: u32) -> NonNull<u8> {

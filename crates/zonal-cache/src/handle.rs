@@ -164,6 +164,7 @@ impl CachedFile {
                     }
                 }
             };
+            inner.frames.check_room(busy)?;
             inner.frames.wait(busy, Until::Shareable);
         }
     }
@@ -172,6 +173,7 @@ impl CachedFile {
     /// will ask for `wanted` pages from there on.
     fn page(&self, index: u64, wanted: u32) -> io::Result<Option<(Shared<'_>, usize)>> {
         let inner = self.inner();
+        inner.entry.check_not_forked()?;
         let touch = match self.ahead().used(index) {
             true => Touch::Used,
             false => Touch::Again,

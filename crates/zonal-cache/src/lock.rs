@@ -66,11 +66,20 @@ pub fn begin_writeback(word: &AtomicU32) -> Result<(), bool> {
     begun.map(drop).map_err(|state| state.has(PageState::WRITEBACK))
 }
 
-/// Makes a transition that is always possible, and wakes the threads that it lets go on. Returns
+impl Queue {
+    /// Wakes the threads that wait.
+    pub fn wake(&self) {
+        // The thread that set the flag sleeps once this lock is free (LOCK-1).
+        drop(self.lock.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// Makes a transition that is always possible, and calls `wake` if it lets threads go on. Returns
 /// the state before it.
 pub fn change(
     word: &AtomicU32,
-    queue: &Queue,
+    wake: impl FnOnce(),
     mut transition: impl FnMut(PageState) -> PageState,
 ) -> PageState {
     let mut woken = false;
@@ -80,9 +89,7 @@ pub fn change(
         Some(next)
     });
     if woken {
-        // The thread that set the flag sleeps once this lock is free (LOCK-1).
-        drop(queue.lock.lock());
-        queue.changed.notify_all();
+        wake();
     }
     match changed {
         Ok(before) | Err(before) => before,

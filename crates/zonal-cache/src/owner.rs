@@ -44,6 +44,11 @@ impl Owner {
             let text = "a cache takes pools below 16 TiB";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        if options.writeback_interval.is_zero() {
+            let text = "invalid value for writeback_every: 0 s (more than 0; Duration::MAX looks \
+                        only when too much is dirty)";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let frames = Frames::new(pool, options.order, options.logged);
         let lru = frames.spans().iter().map(|_| ZoneLru::default()).collect();
         let inner = Arc::new(Inner {
@@ -123,8 +128,8 @@ impl Rest {
         // Reclaim may hold a page briefly. A page that is held for good is leaked.
         let busy = Busy::Until(Instant::now() + PATIENCE);
         for file in files {
-            self.inner.soil_again(&file, busy);
-            // No handle is left to report it.
+            // No handle is left to report either.
+            let _ = self.inner.soil_again(&file, busy);
             let _ = self.inner.write_pages(&file, &file.dirty_pages(), busy);
             self.inner.empty(&file, busy);
             file.unlock();

@@ -74,6 +74,7 @@ impl Pager {
     /// The cache, for a call that is not from inside a backing of it, about a page that can be.
     fn enter(&self, page: u64) -> io::Result<&Inner> {
         self.inner().entry.check_outside()?;
+        self.inner().entry.check_not_forked()?;
         if page >= PAGES_MAX {
             let text = format!("invalid page number: {page} (below 2^47)");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -126,8 +127,7 @@ impl Pager {
     /// The backing's; [`io::ErrorKind::OutOfMemory`] if neither the pool nor the cache has a page
     /// to give, or the error of writing that keeps pages dirty; [`LostWrites`](crate::LostWrites);
     /// [`io::ErrorKind::InvalidInput`] for a number from 2^47 on; [`io::ErrorKind::Deadlock`] from
-    /// inside a backing of the cache; [`io::ErrorKind::Unsupported`] in a forked child, unless the
-    /// page is in memory and was free at the fork.
+    /// inside a backing of the cache; [`io::ErrorKind::Unsupported`] in a forked child.
     pub fn pin(&self, page: u64) -> io::Result<PinnedPage<'_>> {
         let right = self.share(page)?;
         Ok(PinnedPage::new(right, self.page_bytes()))
@@ -200,7 +200,7 @@ impl Pager {
     /// who pin the pages.
     pub fn prefetch(&self, pages: Range<u64>) {
         let end = pages.end.min(PAGES_MAX);
-        if pages.start >= end || self.inner().entry.check_outside().is_err() {
+        if pages.start >= end || self.inner().entry.check().is_err() {
             return;
         }
         let most = u64::from(READ_MAX);
@@ -261,8 +261,12 @@ impl Pager {
     }
 
     /// Pages that were written and are lost: the cache had given them up after it wrote them, and
-    /// the sync that followed failed. If there are very many, near ranges are joined.
+    /// the sync that followed failed. If there are very many, near ranges are joined. None in a
+    /// forked child.
     pub fn lost(&self) -> Vec<Range<u64>> {
+        if !self.owner.is_here() {
+            return Vec::new();
+        }
         self.file.lost().iter().collect()
     }
 
@@ -294,7 +298,10 @@ impl Pager {
 impl Clone for Pager {
     /// One more handle. It knows of the errors that this one has reported.
     fn clone(&self) -> Pager {
-        self.inner().files_mut().hold(&self.file);
+        // Nor does the drop of a handle count in a forked child.
+        if self.owner.is_here() {
+            self.inner().files_mut().hold(&self.file);
+        }
         let (owner, file) = (Arc::clone(&self.owner), Arc::clone(&self.file));
         Pager { owner, file, told: self.told.clone() }
     }

@@ -60,7 +60,8 @@ impl Ahead {
     /// What to read when `wanted` pages from `index` on are asked for and the first, which is now
     /// [`used`](Self::used), is not there. At most `max` pages, but at least what is asked for.
     pub fn miss(&mut self, index: u64, wanted: u32, max: u32) -> Window {
-        let follows = index == 0 || self.before.is_some_and(|before| before + 1 == index);
+        let follows =
+            index == 0 || self.before.is_some_and(|before| before.checked_add(1) == Some(index));
         let most = max.max(wanted);
         if !follows || max == 0 {
             self.pages = 0;
@@ -208,6 +209,16 @@ mod tests {
     fn a_long_request_is_never_cut_by_the_limit() {
         assert_eq!(miss(&mut Ahead::default(), 0, 100, 8).pages, 100);
         assert_eq!(miss(&mut Ahead::default(), 0, 100, 0).marker, None);
+    }
+
+    #[test]
+    fn a_page_that_no_file_has_is_before_none() {
+        let mut ahead = Ahead::default();
+        ahead.used(u64::MAX);
+        assert_eq!(miss(&mut ahead, 5, 1, 32), Window { start: 5, pages: 1, marker: None });
+        // Page 0 begins a sequence by itself.
+        ahead.used(u64::MAX);
+        assert_eq!(miss(&mut ahead, 0, 1, 32).pages, 4);
     }
 
     #[test]

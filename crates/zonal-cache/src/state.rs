@@ -78,9 +78,15 @@ impl PageState {
         }
     }
 
+    /// There are as many users as can be counted. No thread waits for one to go: pins may have been
+    /// forgotten.
+    pub const fn is_full(self) -> bool {
+        self.users() == USERS
+    }
+
     /// Adds a user.
     pub const fn share(self) -> Option<PageState> {
-        let busy = self.has(Self::EXCLUSIVE) || self.users() == USERS;
+        let busy = self.has(Self::EXCLUSIVE) || self.is_full();
         match self.has(Self::OWNED) && !busy {
             true => Some(PageState(self.0 + 1)),
             false => None,
@@ -199,8 +205,8 @@ mod tests {
     #[test]
     fn the_count_of_users_does_not_run_into_the_flags() {
         let full = PageState(IDLE.0 | USERS);
-        assert_eq!(full.share(), None);
-        assert_eq!(full.unshare().users(), USERS - 1);
+        assert_eq!((full.share(), full.is_full()), (None, true));
+        assert_eq!((full.unshare().users(), full.unshare().is_full()), (USERS - 1, false));
     }
 
     #[test]

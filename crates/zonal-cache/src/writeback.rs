@@ -173,7 +173,7 @@ impl Inner {
 
     /// Writes the pages of a file that are dirty now, in runs. Leaves pages in use for later.
     fn flush_file(&self, file: &File) -> io::Result<()> {
-        self.soil_again(file, Busy::Pass);
+        self.soil_again(file, Busy::Pass)?;
         let mut from = 0;
         loop {
             let run = file.dirty_run(from, write_max(self.frames.order()));
@@ -215,7 +215,7 @@ impl Inner {
         self.entry.check_here()?;
         let _at_work = self.begin_work();
         let mut run = Run { inner: self, pages: Vec::new() };
-        let mut outcome = Ok(());
+        let (mut outcome, mut outcome_of_full) = (Ok(()), Ok(()));
         let mut flush = |run: &mut Run<'_>| {
             let written = self.write_run(file, run);
             if outcome.is_ok() {
@@ -231,7 +231,13 @@ impl Inner {
             loop {
                 let in_the_way = match file.index.share(&self.frames, index, PageState::default()) {
                     Found::Absent => break,
-                    Found::Busy(frame) => (frame, Until::Shareable),
+                    Found::Busy(frame) => match self.frames.check_room(frame) {
+                        Ok(()) => (frame, Until::Shareable),
+                        Err(error) => {
+                            outcome_of_full = outcome_of_full.and(Err(error));
+                            break;
+                        }
+                    },
                     Found::Page(page, _) => match page.begin_writeback() {
                         Ok(()) => {
                             self.lru_of(page.frame()).writeback.fetch_add(1, Relaxed);
@@ -253,7 +259,7 @@ impl Inner {
             }
         }
         flush(&mut run);
-        outcome
+        outcome.and(outcome_of_full)
     }
 
     /// Writes pages whose write-back this thread has begun.

@@ -454,17 +454,21 @@ fn a_cache_thread_may_drop_the_last_handle_of_the_cache() {
 }
 
 #[test]
-fn a_forked_child_reads_what_is_in_memory_and_writes_nothing() {
+fn a_forked_child_is_refused_everything_and_writes_nothing() {
     let (pool, heap) = (pool(), HeapBacking::new());
     let cache = quiet(&pool).build().unwrap();
     let pager = Arc::new(cache.open(heap.clone()).unwrap());
     fill(&pager, 1, 1);
-    let held = pager.pin_mut(2).unwrap();
+    let (held, other) = (pager.pin_mut(2).unwrap(), pager.pin(1).unwrap());
     // SAFETY: (1) the child calls the cache, whose calls are under test, and _exit.
     match unsafe { libc::fork() } {
         0 => {
-            let read = pager.pin(1).is_ok_and(|page| page[..] == pattern(1, PAGE));
+            let read = other[..] == pattern(1, PAGE);
+            let clone = pager.clone();
             let refused = [
+                pager.pin(1).map(drop),
+                pager.try_pin(1).map(drop),
+                clone.pin(1).map(drop),
                 pager.pin(2).map(drop),
                 pager.pin(3).map(drop),
                 pager.pin_mut(1).map(drop),
@@ -480,7 +484,9 @@ fn a_forked_child_reads_what_is_in_memory_and_writes_nothing() {
                 called.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported)
             });
             let evicted = cache.evict(9);
-            drop(held);
+            pager.prefetch(0..9);
+            let refused = refused && cache.validate().is_err() && pager.lost().is_empty();
+            drop((held, other, clone));
             drop((pager, cache));
             let wrote = heap.0.writes.load(SeqCst);
             let bad = !read || !refused || evicted != 0 || wrote != 0;
@@ -494,7 +500,7 @@ fn a_forked_child_reads_what_is_in_memory_and_writes_nothing() {
             assert_eq!(status, 0, "the child did something else");
         }
     }
-    drop(held);
+    drop((held, other));
     pager.checkpoint().unwrap();
     drop(pager);
     assert_eq!(heap.safe(1).unwrap(), pattern(1, PAGE));

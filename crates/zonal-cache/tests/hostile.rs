@@ -242,6 +242,46 @@ fn the_write_back_thread_outlives_what_a_store_throws_at_it() {
 }
 
 #[test]
+fn a_page_with_all_the_pins_it_can_have_is_refused_and_not_waited_for() {
+    let pool = pool();
+    let cache = quiet(&pool);
+    let file = cache.open_store(MemStore::new(pattern(8, PAGE as usize))).unwrap();
+    file.write_at(b"dirty", 0).unwrap();
+    let mut pins: Vec<_> = (1..1 << 20).map(|_| file.pin(0).unwrap()).collect();
+    let busy = |called: io::Result<()>| called.is_err_and(|e| e.kind() == ErrorKind::ResourceBusy);
+    assert!(busy(file.pin(0).map(drop)));
+    assert!(busy(file.read_at(&mut [0; 9], 0).map(drop)));
+    assert!(busy(file.sync()), "it was not written");
+    pins.pop();
+    drop(file.pin(0).unwrap());
+    file.sync().unwrap();
+    drop(pins);
+    drop(file);
+    end(cache, &pool);
+}
+
+#[test]
+fn an_interval_without_end_is_one_and_an_interval_of_nothing_is_refused() {
+    let pool = pool();
+    let make = |interval| Cache::builder(pool.clone()).writeback_every(interval).build();
+    assert_eq!(make(Duration::ZERO).unwrap_err().kind(), ErrorKind::InvalidInput);
+    let cache = make(Duration::MAX).unwrap();
+    let store = MemStore::new(Vec::new());
+    let file = cache.open_store(store.clone()).unwrap();
+    // The thread is alive: more than the limit is written by it.
+    for index in 0..500 {
+        file.write_at(&pattern(index, PAGE as usize), index * PAGE).unwrap();
+    }
+    let since = Instant::now();
+    while store.0.writes.load(SeqCst) == 0 {
+        assert!(since.elapsed() < Duration::from_secs(180), "{:?}", cache.stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(file);
+    end(cache, &pool);
+}
+
+#[test]
 fn a_last_resort_that_panics_costs_the_cache_none_of_its_room() {
     let builder = Pool::builder().size(4 << 20).refresh_every(None);
     let pool = builder.on_out_of_memory(|_| panic!("nothing is left")).build().unwrap();

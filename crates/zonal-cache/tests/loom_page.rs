@@ -73,10 +73,10 @@ impl Page {
     }
 
     fn unshare(&self) {
-        change(&self.word, &self.queue, PageState::unshare);
+        change(&self.word, || self.queue.wake(), PageState::unshare);
     }
     fn unlock(&self) {
-        change(&self.word, &self.queue, PageState::unlock);
+        change(&self.word, || self.queue.wake(), PageState::unlock);
     }
 
     fn read(&self) -> u32 {
@@ -92,7 +92,7 @@ impl Page {
         self.add();
         // SAFETY: (1) as for `read`.
         self.lsn.with_mut(|of| unsafe { *of = lsn });
-        change(&self.word, &self.queue, |state| state.with(PageState::DIRTY));
+        change(&self.word, || self.queue.wake(), |state| state.with(PageState::DIRTY));
     }
     /// What write-back does to a page that must wait for its log.
     fn write_back_logged(&self, log: &AtomicU32) {
@@ -106,7 +106,7 @@ impl Page {
             self.store.with_mut(|store| unsafe { *store = bytes });
             // SAFETY: (1) the only writer, and no other right may change it (STATE-3).
             self.lsn.with_mut(|of| unsafe { *of = 0 });
-            change(&self.word, &self.queue, |state| state.end_writeback(true));
+            change(&self.word, || self.queue.wake(), |state| state.end_writeback(true));
         }
     }
     /// What write-back does to the store.
@@ -116,7 +116,7 @@ impl Page {
             let bytes = self.read();
             // SAFETY: (1) as for `read`: WRITEBACK keeps others out.
             self.store.with_mut(|store| unsafe { *store = bytes });
-            change(&self.word, &self.queue, |state| state.end_writeback(true));
+            change(&self.word, || self.queue.wake(), |state| state.end_writeback(true));
         }
         begun
     }
@@ -167,8 +167,8 @@ fn readers_wait_for_the_one_who_fills_the_page() {
             })
             .collect();
         page.add();
-        change(&page.word, &page.queue, |state| state.with(PageState::UPTODATE));
-        change(&page.word, &page.queue, PageState::downgrade);
+        change(&page.word, || page.queue.wake(), |state| state.with(PageState::UPTODATE));
+        change(&page.word, || page.queue.wake(), PageState::downgrade);
         assert_eq!(page.read(), 1);
         page.unshare();
         readers.into_iter().for_each(|reader| reader.join().unwrap());
@@ -186,7 +186,7 @@ fn a_page_is_given_up_or_used_and_never_both() {
                 if try_change(&page.word, PageState::exclude).is_ok() {
                     // The next owner changes the bytes.
                     page.add();
-                    change(&page.word, &page.queue, |_| PageState::default());
+                    change(&page.word, || page.queue.wake(), |_| PageState::default());
                 }
             })
         };
@@ -208,7 +208,7 @@ fn what_is_clean_is_in_the_store() {
             thread::spawn(move || {
                 assert!(page.exclude());
                 page.add();
-                change(&page.word, &page.queue, |state| state.with(PageState::DIRTY));
+                change(&page.word, || page.queue.wake(), |state| state.with(PageState::DIRTY));
                 page.unlock();
             })
         };
@@ -293,7 +293,11 @@ fn syncs_beside_a_failing_write(looks_twice: bool) {
                         }
                         Err(false) => {}
                         Ok(()) => {
-                            change(&page.word, &page.queue, |state| state.end_writeback(true));
+                            change(
+                                &page.word,
+                                || page.queue.wake(),
+                                |state| state.end_writeback(true),
+                            );
                         }
                     }
                     break;
@@ -305,7 +309,7 @@ fn syncs_beside_a_failing_write(looks_twice: bool) {
         };
         assert!(page.share());
         if begin_writeback(&page.word).is_ok() {
-            change(&page.word, &page.queue, |state| state.end_writeback(false));
+            change(&page.word, || page.queue.wake(), |state| state.end_writeback(false));
         }
         page.unshare();
         syncs.join().unwrap();
@@ -331,7 +335,7 @@ fn a_page_whose_sync_fails_as_its_write_ends_is_dirty() {
                 assert!(page.share());
                 assert!(try_change(&page.word, PageState::begin_writeback).is_ok());
                 *unsynced.lock().unwrap() = true;
-                change(&page.word, &page.queue, |state| state.end_writeback(true));
+                change(&page.word, || page.queue.wake(), |state| state.end_writeback(true));
                 page.unshare();
             })
         };
