@@ -18,11 +18,15 @@ pub enum RingError {
          a ring"
     )]
     Unavailable(io::Error),
+    /// A ring without entries.
+    #[error("a ring of 0 entries; expected at least 1 (`Options::entries`)")]
+    Entries,
     /// The pool is larger than what this process may lock in memory.
     #[error(
-        "{bytes} bytes of the pool cannot be locked in memory: RLIMIT_MEMLOCK allows {limit}; \
-         raise it (`ulimit -l`, `LimitMEMLOCK=` of a systemd unit), give the process CAP_IPC_LOCK, \
-         make the pool smaller, or do without fixed buffers (`Options::fixed(false)`)"
+        "{bytes} bytes of the pool cannot be locked in memory: RLIMIT_MEMLOCK allows {limit} to \
+         all rings of the user together; raise it (`ulimit -l`, `LimitMEMLOCK=` of a systemd \
+         unit), give the process CAP_IPC_LOCK, make the pool smaller, or do without fixed buffers \
+         (`Options::fixed(false)`)"
     )]
     MemLock {
         /// Bytes to be locked.
@@ -84,9 +88,12 @@ pub enum RingError {
         /// What is wrong.
         why: &'static str,
     },
-    /// The pool has no page for a group.
-    #[error("no pages to provide: {0}")]
+    /// The pool has no page for a group, which is there nevertheless.
+    #[error("no pages to provide: {0}; free some and call `Ring::refill`: the group is there")]
     Pages(#[from] AllocError),
+    /// The pool has no block for the entries of a group, which is not there.
+    #[error("no memory for the entries of a group: {0}; free some and call `Ring::provide` again")]
+    GroupMemory(AllocError),
     /// This is a forked child of the process that made the ring.
     #[error(
         "the ring belongs to the process that made it; make one of this process after the fork"

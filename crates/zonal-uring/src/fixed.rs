@@ -96,9 +96,7 @@ fn place_of(offset: usize, bytes: usize) -> Option<Place> {
 /// Why memory was not registered.
 fn refused(bytes: usize, error: io::Error) -> RingError {
     match error.raw_os_error() {
-        Some(libc::ENOMEM) if bytes as u64 > memlock_limit() => {
-            RingError::MemLock { bytes, limit: memlock_limit() }
-        }
+        Some(libc::ENOMEM) => RingError::MemLock { bytes, limit: memlock_limit() },
         Some(libc::EOPNOTSUPP | libc::EFAULT) => RingError::Backing(error),
         _ => RingError::System { call: "io_uring_register (buffers)", error },
     }
@@ -114,6 +112,13 @@ fn memlock_limit() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_cannot_be_locked_comes_with_what_to_do_whatever_the_limit_is() {
+        let error = refused(4096, io::Error::from_raw_os_error(libc::ENOMEM));
+        assert!(matches!(error, RingError::MemLock { bytes: 4096, .. }), "{error:?}");
+        assert!(error.to_string().contains("ulimit -l"), "{error}");
+    }
 
     #[test]
     fn a_place_is_in_the_piece_that_has_its_byte_and_ends_with_it() {

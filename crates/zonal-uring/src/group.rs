@@ -47,7 +47,8 @@ impl Group {
         }
         let bytes = usize::from(count) * size_of::<BufRingEntry>();
         // 512 KiB at most, so there is such an order.
-        let entries = pool.alloc_zeroed(Order::for_bytes(bytes).unwrap_or(Order::MAX))?;
+        let entries = pool.alloc_zeroed(Order::for_bytes(bytes).unwrap_or(Order::MAX));
+        let entries = entries.map_err(RingError::GroupMemory)?;
         let entries = entries.into_owned();
         let address = entries.as_ptr() as u64;
         // SAFETY: (1) `entries` are page-aligned and stay until the group is unregistered, or for

@@ -62,7 +62,6 @@
 mod buffer;
 mod error;
 mod fixed;
-mod forks;
 mod group;
 mod operation;
 mod ring;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
+use zonal::process::Process;
 use zonal::{Order, Pool};
 
 use crate::fixed::{FixedBuffers, Place};
-use crate::forks::{self, Generation};
 use crate::group::Group;
 use crate::operation::{Completion, InFlight, Io, Kind, Operation, Slots, accepted};
 use crate::{Buffer, Refused, RingError};
@@ -41,7 +41,8 @@ impl Options {
     pub fn new() -> Options {
         Options { entries: 256, fixed: true }
     }
-    /// Entries of the submission queue, rounded up to a power of two.
+    /// Entries of the submission queue, at least 1; rounded up to a power of two, and down to what
+    /// the kernel has at most.
     pub fn entries(mut self, entries: u32) -> Options {
         self.entries = entries;
         self
@@ -65,7 +66,7 @@ pub struct Ring {
     /// Not dropped while something is in flight (URING-1, URING-2).
     held: ManuallyDrop<Held>,
     pool: Pool,
-    generation: Generation,
+    process: Process,
 }
 
 /// What the kernel has.
@@ -81,7 +82,10 @@ impl Ring {
     /// # Errors
     /// [`RingError`]: the kernel makes no ring, or does not register the pool's memory.
     pub fn new(pool: &Pool, options: &Options) -> Result<Ring, RingError> {
-        let generation = forks::generation();
+        if options.entries == 0 {
+            return Err(RingError::Entries);
+        }
+        let process = Process::this();
         let mut builder = IoUring::<squeue::Entry, cqueue::Entry>::builder();
         let built = builder.setup_clamp().build(options.entries);
         let ring = built.map_err(|error| match error.raw_os_error() {
@@ -95,7 +99,7 @@ impl Ring {
         };
         let held = Held { slots: Slots::default(), groups: Vec::new(), fixed };
         let (ring, held) = (ManuallyDrop::new(ring), ManuallyDrop::new(held));
-        Ok(Ring { ring, held, pool: pool.clone(), generation })
+        Ok(Ring { ring, held, pool: pool.clone(), process })
     }
 
     /// The pool.
@@ -350,8 +354,9 @@ impl Ring {
     /// (5.19). `count` is a power of two.
     ///
     /// # Errors
-    /// [`RingError::Group`] for a number that is taken or a count that cannot be,
-    /// [`RingError::Pages`] if the pool has none.
+    /// [`RingError::Group`] for a number that is taken or a count that cannot be;
+    /// [`RingError::GroupMemory`] if the pool has no block for its entries. [`RingError::Pages`] if
+    /// it has no page: the group is there, for [`refill`](Self::refill).
     pub fn provide(&mut self, group: u16, count: u16, order: Order) -> Result<(), RingError> {
         self.own()?;
         let submitter = self.ring.submitter();
@@ -401,7 +406,7 @@ impl Ring {
 
     /// URING-4.
     fn own(&self) -> Result<(), RingError> {
-        if self.generation == forks::generation() { Ok(()) } else { Err(RingError::Forked) }
+        if self.process.is_this() { Ok(()) } else { Err(RingError::Forked) }
     }
 
     /// Cancels what is in flight and waits for it. `false`: the kernel still has something.

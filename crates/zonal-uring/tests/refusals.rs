@@ -35,6 +35,13 @@ fn a_pool_above_the_limit_of_locked_memory_is_refused_with_both_numbers() {
 }
 
 #[test]
+fn a_ring_of_no_entries_is_refused_with_what_is_expected() {
+    let error = Ring::new(&pool(), &Options::new().entries(0)).unwrap_err();
+    assert!(matches!(error, RingError::Entries), "{error:?}");
+    assert!(error.to_string().contains("expected at least 1"), "{error}");
+}
+
+#[test]
 fn child() {
     let Ok(what) = std::env::var(CHILD) else { return };
     let passed = match what.as_str() {
