@@ -187,7 +187,7 @@ impl Ablation {
             return "No cell moves by a tenth of its target.".into();
         };
         let far = cells.iter().filter(|cell| cell.moved >= 1.0).count();
-        let figure = crate::report::figure;
+        let figure = crate::report::grouped;
         format!(
             "{far} of {} cells move by their target or more, {now} instead of {before} are within \
              it; most moves {}, {}: {} instead of {} ({} published).",

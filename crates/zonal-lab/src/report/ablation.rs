@@ -24,12 +24,13 @@ pub fn ablation_html(ablations: &[Ablation], command: &str) -> String {
     page(
         "What the tables owe to each mechanism (simulated)",
         &format!(
-            "<p>Each published table again, without one mechanism of the model after the other. A \
-             point is a published cell: in the middle it agrees, within the band it is within its \
-             target, and the scale is in targets, growing by logarithms. Cells that others stand \
-             against, and those whose cause is not in the model, are left out. Published rows \
-             alone, played for less time than the experiments themselves, so figures differ from \
-             theirs.</p><p>Make this page again: <code>{}</code></p>\
+            "<p>Each published table again, without one mechanism of the model after the other: \
+             each row of a plot is the table without that one. A point is a published cell: in the \
+             middle it agrees, within the band it is within its target, and the scale is in \
+             targets, growing by logarithms. Cells that others stand against, and those whose \
+             cause is not in the model, are left out. Published rows alone, played for less time \
+             than the experiments themselves, so figures differ from theirs.</p>\
+             <p>Make these tables again: <code>{}</code></p>\
              <div class=\"plots\">{plots}</div>{parts}",
             escape(command)
         ),

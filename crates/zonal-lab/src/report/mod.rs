@@ -13,6 +13,7 @@ pub use part::html;
 pub(crate) use plot::{Lines, Series, lines};
 pub use sweep::{sweep_html, sweep_part};
 pub use text::figure;
+pub(crate) use text::grouped;
 pub use whole::{Part, whole};
 
 use crate::experiment::Table;

@@ -24,7 +24,11 @@ minmax(20em,1fr))}figure{margin:1em 0}figcaption{font-weight:600}svg{width:100%;
 .legend span{overflow-wrap:anywhere}figcaption{overflow-wrap:anywhere}.says:hover\
 {stroke:var(--quiet)}.conclusion{font-weight:600}.without{color:var(--quiet)}\
 code{background:var(--tint);padding:.1em .3em;overflow-wrap:anywhere}\
-summary{cursor:pointer}";
+summary{cursor:pointer}\
+@media(max-width:40em){.words thead{display:none}.words tr,.words td{display:block}\
+.words tr{border-bottom:1px solid var(--rule);padding:.4em 0}.words td{border:0;padding:.1em 0}\
+.words td:empty{display:none}.summary td,.summary small\
+{white-space:normal}}";
 
 /// A page of this title with this body.
 pub(super) fn page(title: &str, body: &str) -> String {

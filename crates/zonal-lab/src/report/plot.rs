@@ -18,6 +18,8 @@ const SMALL: (u32, u32) = (430, 240);
 const LINES_MAX: usize = 4;
 /// Small plots whose lines stand behind each other's.
 const BEHIND_MAX: usize = 12;
+/// Opacity of a line behind another one: darker than the grid, lighter than the axes.
+const BEHIND: f64 = 0.5;
 /// Half of the side of what the mouse finds around a point.
 const NEAR: i32 = 9;
 /// Bars: the width of a plot, a row's height, and what lies above and below the rows.
@@ -79,7 +81,13 @@ pub(super) fn bars(title: &str, rows: &[Bar<'_>]) -> String {
 
 /// Lines with a point at each mean, and a bar from the lowest to the highest value. More than a
 /// few are small plots of the same axes, one for each line, with the others in grey behind it.
+/// Where every value is nothing one sentence says so.
 pub(crate) fn lines(lines: &Lines) -> String {
+    let mut values =
+        lines.series.iter().flat_map(|series| series.values.iter().flatten()).peekable();
+    if values.peek().is_some() && values.all(|value| *value == 0.0) {
+        return format!("<p class=\"many\"><b>{}</b>: 0 in every run.</p>", escape(&lines.title));
+    }
     if lines.series.len() > LINES_MAX {
         return small(lines);
     }
@@ -289,7 +297,7 @@ fn draw_lines(
     if shown.len() < lines.series.len() && lines.series.len() <= BEHIND_MAX {
         for series in &lines.series {
             let means = series.points().map(|(at, _, mean)| (at as f64, mean));
-            chart.draw_series(LineSeries::new(means, RULE.stroke_width(1))).map_err(fail)?;
+            chart.draw_series(LineSeries::new(means, &QUIET.mix(BEHIND))).map_err(fail)?;
         }
     }
     let mut said = Vec::new();
@@ -424,6 +432,17 @@ mod tests {
     }
 
     #[test]
+    fn lines_that_are_zero_everywhere_are_a_sentence() {
+        let mut zero = many(5);
+        for series in &mut zero.series {
+            series.values.iter_mut().flatten().for_each(|value| *value = 0.0);
+        }
+        assert_eq!(lines(&zero), "<p class=\"many\"><b>many</b>: 0 in every run.</p>");
+        zero.series[3].values[1][0] = 0.01;
+        assert_eq!(lines(&zero).matches("<svg").count(), 5, "one value is worth a plot");
+    }
+
+    #[test]
     fn every_place_of_lines_has_its_name_and_a_point_below_the_highest_value() {
         for count in [1, 2, 3, 9, 10, 11, 16] {
             let plot = lines(&Lines {
@@ -492,7 +511,7 @@ mod tests {
         let places: Vec<&str> = sevens.filter_map(|line| line.split("<title>").next()).collect();
         assert_eq!(places.len(), BEHIND_MAX, "{plot}");
         assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
-        let grey = |plot: &str| plot.matches(&format!("stroke=\"{}\"", web(RULE))).count();
+        let grey = |plot: &str| plot.matches(&format!("stroke=\"{}\"", web(QUIET))).count();
         assert!(grey(&lines(&many(BEHIND_MAX))) / BEHIND_MAX > grey(&lines(&many(20))) / 20);
     }
 }

@@ -11,7 +11,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// A figure as a page shows it: whole from 1000 on, in groups of three digits.
-pub(super) fn grouped(value: f64) -> String {
+pub(crate) fn grouped(value: f64) -> String {
     let text = figure(value);
     let text =
         text.strip_suffix(".00").filter(|_| value.fract() == 0.0).unwrap_or(&text).to_owned();
