@@ -4,6 +4,7 @@
 mod support;
 
 use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use support::{MemStore, PAGE, pattern, pool};
 use zonal_cache::Cache;
@@ -18,7 +19,8 @@ fn in_child(body: impl FnOnce() -> i32) -> i32 {
         0 => {
             // A child that hangs is ended. SAFETY: (1) takes a number.
             unsafe { libc::alarm(60) };
-            let code = body();
+            // A panic must not get out: the child would end as a test that was run.
+            let code = catch_unwind(AssertUnwindSafe(body)).unwrap_or(4);
             // SAFETY: (1) ends the child at once.
             unsafe { libc::_exit(code) }
         }
