@@ -42,7 +42,10 @@ impl Report {
                 continue;
             };
             if now.subject == LIMIT {
-                machine.extend(limit(before, now));
+                match limit(before, now) {
+                    Some(slower) => machine.push(slower),
+                    None => comparison.busy.push(now.place()),
+                }
                 continue;
             }
             let of_limit = |rows: &[Row]| {

@@ -67,10 +67,10 @@ impl Inner {
     /// Any failure meanwhile, in this thread or another: it may concern these bytes.
     pub fn sync_file(&self, file: &File) -> io::Result<()> {
         let before = file.errors.count();
-        self.soil_again(file, Busy::Wait)?;
+        let soiled = self.soil_again(file, Busy::Wait);
         let written = self.write_pages(file, &file.dirty_pages(), Busy::Wait);
         // Sync what could be written even after an error.
-        written.and(self.sync_device(file))?;
+        soiled.and(written).and(self.sync_device(file))?;
         match file.errors.last() {
             Some(error) if file.errors.count() != before => Err(error),
             _ => self.loss(file).map_or(Ok(()), Err),
@@ -110,17 +110,21 @@ impl Inner {
     /// Makes pages dirty that must be written again.
     ///
     /// # Errors
-    /// A page has too many pins to be marked.
+    /// A page has too many pins to be marked; the others were.
     pub fn soil_again(&self, file: &File, busy: Busy) -> io::Result<()> {
+        let mut outcome = Ok(());
         for index in file.dirty_again() {
             while let Some(frame) = self.try_soil_again(file, index) {
-                self.frames.check_room(frame)?;
+                if let Err(error) = self.frames.check_room(frame) {
+                    outcome = outcome.and(Err(error));
+                    break;
+                }
                 if !self.wait(frame, Until::Shareable, busy) {
                     break;
                 }
             }
         }
-        Ok(())
+        outcome
     }
 
     /// Makes a page dirty that must be written again. Returns its frame if another thread holds it

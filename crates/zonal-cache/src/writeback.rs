@@ -173,7 +173,7 @@ impl Inner {
 
     /// Writes the pages of a file that are dirty now, in runs. Leaves pages in use for later.
     fn flush_file(&self, file: &File) -> io::Result<()> {
-        self.soil_again(file, Busy::Pass)?;
+        let soiled = self.soil_again(file, Busy::Pass);
         let mut from = 0;
         loop {
             let run = file.dirty_run(from, write_max(self.frames.order()));
@@ -185,7 +185,7 @@ impl Inner {
             }
         }
         file.restart_age();
-        Ok(())
+        soiled
     }
 
     /// Writes the dirty pages that follow one another from `index` on, for reclaim.
@@ -233,6 +233,8 @@ impl Inner {
                     Found::Absent => break,
                     Found::Busy(frame) => match self.frames.check_room(frame) {
                         Ok(()) => (frame, Until::Shareable),
+                        // In use, as others that are left for later.
+                        Err(_) if busy == Busy::Pass => break,
                         Err(error) => {
                             outcome_of_full = outcome_of_full.and(Err(error));
                             break;

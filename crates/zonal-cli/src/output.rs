@@ -98,10 +98,14 @@ impl Target {
         if file.is_dir() {
             anyhow::bail!("{}: is a folder; {expected}", file.display());
         }
-        let Ok(plain) = place::plain(file) else {
-            return Ok(Target { file: file.to_owned(), part: None });
-        };
         let failed = || format!("{}: {expected}", file.display());
+        // What is no plain file is written to; so is a descriptor of this program, such as
+        // /dev/stdout, whatever it leads to.
+        let is_special = fs::metadata(file).is_ok_and(|there| !there.is_file());
+        if is_special || ["/dev", "/proc"].iter().any(|folder| file.starts_with(folder)) {
+            return Ok(Target { file: file.to_owned(), part: None });
+        }
+        let plain = place::plain(file).with_context(failed)?;
         let part = place::part(&plain).with_context(failed)?;
         let scratch = Scratch::file(part.clone())?;
         let target = Target { file: plain, part: Some((part.clone(), scratch)) };

@@ -25,7 +25,7 @@ use crate::source::{Source, read_text};
 pub(crate) const FILE: &str = "meta.json";
 
 /// Fields that tell of the run and not of the machine.
-pub(crate) const OF_RUN: [&str; 12] = [
+pub(crate) const OF_RUN: [&str; 14] = [
     "name",
     "workload",
     "events",
@@ -38,6 +38,8 @@ pub(crate) const OF_RUN: [&str; 12] = [
     "t_end_ns",
     "pcp_at_start",
     "pcp_at_end",
+    "pcp_param_changes",
+    "lab",
 ];
 
 /// How many events of one kind a recorder counted.

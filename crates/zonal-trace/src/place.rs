@@ -13,12 +13,24 @@ use std::path::{Path, PathBuf};
 pub fn plain(path: &Path) -> io::Result<PathBuf> {
     match fs::metadata(path) {
         Ok(there) if there.is_file() => path.canonicalize(),
-        Ok(there) if !there.is_dir() => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "no plain file, which an output could replace; expected another name",
-        )),
+        Ok(there) if !there.is_dir() => {
+            Err(refused("no plain file, which an output could replace; expected another name"))
+        }
+        // A link to what is not there yet: it is made where the link leads.
+        Err(_) if path.is_symlink() => {
+            let to = fs::read_link(path)?;
+            let to = path.parent().unwrap_or(Path::new("")).join(to);
+            match to.is_symlink() {
+                true => Err(refused("a link to a link that leads nowhere; expected another name")),
+                false => Ok(to),
+            }
+        }
         _ => Ok(path.to_owned()),
     }
+}
+
+fn refused(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
 /// Where an output is until it is whole: beside its place, under a name of this process.
@@ -40,6 +52,9 @@ mod tests {
         fs::write(&file, "").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert_eq!(plain(&link).unwrap(), file.canonicalize().unwrap());
+        let (later, first) = (folder.path().join("later.zonal"), folder.path().join("c.zonal"));
+        std::os::unix::fs::symlink("later.zonal", &first).unwrap();
+        assert_eq!(plain(&first).unwrap(), later, "where the link leads");
         let error = plain(Path::new("/dev/null")).unwrap_err();
         assert!(error.to_string().contains("no plain file"), "{error}");
         let part = part(&link).unwrap();

@@ -188,12 +188,24 @@ impl Recording {
     /// The first file that exists and cannot be read.
     pub fn machine_files(&self) -> Result<MachineFiles, TraceError> {
         let mut files = match (&self.machine, &self.form) {
-            (Some(directory), _) => MachineFiles::collect(&**directory)?,
+            (Some(directory), _) => {
+                let mut files = MachineFiles::collect(&**directory)?;
+                files.take_run_of(&self.own_files()?);
+                files
+            }
             (None, Form::Zonal(zonal)) => return Ok(zonal.machine.clone()),
-            (None, _) => MachineFiles::collect(&*self.source)?,
+            (None, _) => self.own_files()?,
         };
         self.complete(&mut files);
         Ok(files)
+    }
+
+    /// The files that came with the stream.
+    fn own_files(&self) -> Result<MachineFiles, TraceError> {
+        match &self.form {
+            Form::Zonal(zonal) => Ok(zonal.machine.clone()),
+            _ => MachineFiles::collect(&*self.source),
+        }
     }
 
     /// Adds what the stream's head says, where no file does.
@@ -210,11 +222,6 @@ impl Recording {
             let step = machine.clock.step_ns;
             if step != 1 {
                 meta.insert("clock_step_ns".to_owned(), step.into());
-            }
-            if self.machine.is_some() {
-                // It describes the machine, and another recording of it.
-                crate::meta::OF_RUN.iter().for_each(|field| drop(meta.remove(*field)));
-                meta.extend(machine.events.map(|events| ("events".to_owned(), events.into())));
             }
             let meta = serde_json::Value::Object(meta);
             files.set(crate::meta::FILE, format!("{meta:#}\n").into_bytes());
@@ -278,7 +285,8 @@ impl Recording {
         of_stream || machine.is_some_and(|source| names().any(|name| is_read(source, &name)))
     }
 
-    /// The same events, on the machine that the files of `directory` describe.
+    /// The same events, on the machine that the files of `directory` describe. What they tell of a
+    /// run, such as counters before and after it, is left out where the recording tells of its own.
     ///
     /// # Errors
     /// If the directory cannot be read, or describes no machine.
@@ -286,7 +294,10 @@ impl Recording {
         let directory = directory.as_ref();
         let source = Arc::new(Directory::new(directory));
         let own = std::mem::take(&mut self.description);
-        let mut machine = MachineDescription::read(&*source, &own.name)?;
+        let mut files = MachineFiles::collect(&*source)?;
+        files.take_run_of(&self.own_files()?);
+        let parts = Parts::new(directory.to_string_lossy(), files.to_parts());
+        let mut machine = MachineDescription::read(&parts, &own.name)?;
         machine.require_zones().map_err(|error| error.in_file(directory))?;
         // The stream's own values stay: clock, number of events.
         machine.name = own.name;
@@ -294,9 +305,6 @@ impl Recording {
         machine.cpus = machine.cpus.max(own.cpus);
         machine.kernel_release = own.kernel_release.or(machine.kernel_release);
         machine.uname = own.uname.or(machine.uname);
-        machine.workload = own.workload;
-        machine.command_pid = own.command_pid;
-        machine.workload_ns = own.workload_ns;
         machine.events = own.events;
         machine.events_by_name = own.events_by_name;
         machine.events_dropped = own.events_dropped;

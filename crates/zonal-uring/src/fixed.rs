@@ -96,7 +96,9 @@ fn place_of(offset: usize, bytes: usize) -> Option<Place> {
 /// Why memory was not registered.
 fn refused(bytes: usize, error: io::Error) -> RingError {
     match error.raw_os_error() {
-        Some(libc::ENOMEM) => RingError::MemLock { bytes, limit: memlock_limit() },
+        Some(libc::ENOMEM) if memlock_limit() != libc::RLIM_INFINITY => {
+            RingError::MemLock { bytes, limit: memlock_limit() }
+        }
         Some(libc::EOPNOTSUPP | libc::EFAULT) => RingError::Backing(error),
         _ => RingError::System { call: "io_uring_register (buffers)", error },
     }

@@ -85,7 +85,7 @@ impl Source {
 fn pool(path: &Path) -> anyhow::Result<Reading> {
     let shown = path.display();
     let expected =
-        || format!("{shown}: expected the file that a program names in Builder::observe");
+        || format!("{shown}: expected a file, the one that a program names in Builder::observe");
     // Before it is opened: a pipe would be waited for.
     ensure!(fs::metadata(path).with_context(expected)?.is_file(), "{}", expected());
     let file = fs::File::open(path).with_context(expected)?;

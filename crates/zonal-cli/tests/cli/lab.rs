@@ -247,7 +247,8 @@ fn the_pages_show_their_plots_in_a_browser_and_fetch_nothing() {
     let over = ["--over", "cpus=2,4,8", "--over", "policy=zonal,linux-6.6", "--seeds", "1,2"];
     stdout_of(&short("sweep", &[&over[..], &["-o", &csv, "--html", &html]].concat()));
     let says = ["contention", "throughput", "memory held", "policy=linux-6.6", "zonal lab once"];
-    check(&path("sweep.html"), 3, &says);
+    // Nobody waits for a lock in runs as short as these, which a sentence says, without a plot.
+    check(&path("sweep.html"), 2, &[&says[..], &["0 in every run"]].concat());
     let report = text("report.html");
     let args = ["lab", "report", "--experiment", "vmstat-update-cost", "-o", &report];
     let reported = json_of(&zonal(&[&args[..], &["--json"]].concat()));

@@ -260,7 +260,16 @@ fn a_recording_of_the_lab_is_called_simulated_wherever_it_is_read() {
     let place = Place::new();
     let (file, page) = (place.file("lab.zonal"), place.file("page.html"));
     let (file, page) = (text(&file), text(&page));
-    let set = ["--machine", "broadwell-2017-88@4", "--policy", "linux-6.18", "--run-us", "3000"];
+    let set = [
+        "--machine",
+        "broadwell-2017-88@4",
+        "--policy",
+        "linux-6.18",
+        "--warm-us",
+        "100",
+        "--run-us",
+        "300",
+    ];
     passed(
         &[&["lab", "once", "--workload", "burst:hold=256", "--record", file], &set[..]].concat(),
     );

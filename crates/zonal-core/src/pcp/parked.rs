@@ -92,11 +92,11 @@ impl Parked {
     }
 
     /// The order of the block that a range of so many pages is the front of, if that is what room
-    /// is kept for. Exact only for the holder of the gate.
+    /// is kept for; no room is kept for none. Exact only for the holder of the gate.
     #[inline(always)]
     pub(crate) fn order(&self, pages: u64) -> Option<u32> {
         let room = self.room.load(Relaxed);
-        (room & 0xffff_ffff == pages).then_some((room >> 32) as u32)
+        (room != 0 && room & 0xffff_ffff == pages).then_some((room >> 32) as u32)
     }
 
     /// Takes the range, for the holder of the gate: its words are the caller's.

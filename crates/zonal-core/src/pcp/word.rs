@@ -38,7 +38,7 @@ pub const ACTIVE_SHIFT: u32 = 16;
 /// Bits of the active list's index.
 pub const ACTIVE_MASK: u32 = 15 << ACTIVE_SHIFT;
 /// Bit index of `prev`.
-pub const PREV_BIT: u32 = 20;
+const PREV_BIT: u32 = 20;
 /// Set if the last free was of order 1 to 3.
 pub const PREV: u64 = 1 << PREV_BIT;
 /// Set while no fast operation may commit.

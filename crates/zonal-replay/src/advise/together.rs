@@ -170,7 +170,7 @@ fn joint_case(known: &[&Measured]) -> Case {
         seconds: middle(|one| one.case.seconds),
         allocs: known.iter().map(|one| one.case.allocs).min().unwrap_or(0),
         cost: middle(|one| one.case.cost),
-        unmodelled: known.iter().map(|one| one.case.unmodelled).fold(0.0, f64::max),
+        unmodelled: middle(|one| one.case.unmodelled),
         error: worst.map_or(ModelError::default(), |one| one.case.error),
         reclaim: all_have.then(|| super::row::over(costs.iter().copied())),
         disk_wait: (!waits.is_empty()).then(|| median(waits.iter().copied())),

@@ -151,11 +151,22 @@ impl Case {
             .max_by(|a, b| saving(a).mid.total_cmp(&saving(b).mid).then(b.place.cmp(&a.place)))?;
         let Saving { low, mid, high } = saving(best);
         let of_cpu = best.reclaim_saving_percent_of_cpu.at_most(reclaim.high).high;
-        let wrong = self.wrong.as_ref().map_or(String::new(), |wrong| format!("; {wrong}"));
+        let mut more = self.wrong.as_ref().map_or(String::new(), |wrong| format!("; {wrong}"));
+        let whole = best.saving_percent_of_cpu;
+        if whole.mid < 0.0 {
+            more.push_str(&format!(
+                "; by the model of the lists it costs {:.2} % of a CPU (up to {:.2})",
+                -whole.mid, -whole.low
+            ));
+        }
+        if best.memory_mib_worst >= 0.1 {
+            more.push_str(&format!("; at worst {:.1} MiB more on lists", best.memory_mib_worst));
+        }
+        more.extend(best.not_counted.iter().map(|what| format!("; not counted: {what}")));
         Some(format!(
             "{}: saves {mid:.1} % of the elapsed time ({low:.1} to {high:.1}), because less is \
              read again: {:.1} % of the time some task waited for a disk here; of a CPU up to \
-             {of_cpu:.2} %, or nothing{wrong}; {}",
+             {of_cpu:.2} %, or nothing{more}; {}",
             best.setting.as_deref().unwrap_or_default(),
             self.disk_wait.unwrap_or(0.0),
             best.about,

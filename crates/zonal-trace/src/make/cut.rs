@@ -20,9 +20,23 @@ const COUNTS: [&str; 4] = ["events", "events_total", "event_share_pct", "stats"]
 const STARTS: [&str; 2] = ["pcp_at_start", "t_start_ns"];
 const ENDS: [&str; 2] = ["pcp_at_end", "t_end_ns"];
 /// The state at the end.
-const END_FILES: [&str; 3] = ["zoneinfo.post", "buddyinfo.post", "pagetypeinfo.post"];
+const END_FILES: [&str; 6] = [
+    "zoneinfo.post",
+    "after-zoneinfo.txt",
+    "buddyinfo.post",
+    "after-buddyinfo.txt",
+    "pagetypeinfo.post",
+    "after-pagetypeinfo.txt",
+];
 /// What was spent in the whole time: no part of it can be told.
-const SPENT_FILES: [&str; 2] = ["reclaimers.pre", "reclaimers.post"];
+const SPENT_FILES: [&str; 6] = [
+    "reclaimers.pre",
+    "reclaimers.post",
+    "pressure-io.pre",
+    "pressure-io.post",
+    "pressure-memory.pre",
+    "pressure-memory.post",
+];
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// Threads that a message names.

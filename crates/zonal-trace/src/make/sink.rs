@@ -82,9 +82,7 @@ impl Target {
     /// `FILE.txt` or `FILE.txt.zst` for lines of text, a name without a dot for a directory with
     /// the texts of a recording.
     pub fn file(path: impl Into<PathBuf>) -> Target {
-        let path = path.into();
-        let path = place::plain(&path).unwrap_or(path);
-        Target { to: To::File(path), level: Target::LEVEL }
+        Target { to: To::File(path.into()), level: Target::LEVEL }
     }
 
     /// A `.zonal` file to this writer.
@@ -95,7 +93,7 @@ impl Target {
     /// Where a file or directory is until it is whole: beside its place.
     pub fn part(&self) -> Option<PathBuf> {
         let To::File(path) = &self.to else { return None };
-        place::part(path)
+        place::part(&place::plain(path).unwrap_or_else(|_| path.clone()))
     }
 
     /// The same with another level of compression: 1 is fast, 19 is small.
@@ -141,8 +139,12 @@ impl Sink {
         if input.reads_from(&path) {
             return Err(MakeError::Overwrites(path));
         }
-        place::plain(&path).map_err(MakeError::output(&path))?;
         let form = Form::of(&name).ok_or_else(|| MakeError::Name(path.clone()))?;
+        // The name says the form, also of what it leads to.
+        let path = match form {
+            Form::Directory => path,
+            _ => place::plain(&path).map_err(MakeError::output(&path))?,
+        };
         let begun = match form {
             Form::Zonal => {
                 create(&aside).and_then(zonal).map(|writer| Writer::Zonal(Box::new(writer)))

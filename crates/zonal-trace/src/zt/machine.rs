@@ -8,6 +8,7 @@ use zonal_text::NODES_MAX;
 use super::columns::wrong;
 use super::varint::{Varints, put_varint};
 use crate::error::{Fault, TraceError, TraceErrorKind};
+use crate::meta;
 use crate::source::{DESCRIPTION_BYTES_MAX, Part, Source, read_bytes};
 
 /// Files that are looked for beside a stream.
@@ -49,6 +50,30 @@ const FILES: [&str; 36] = [
     "zpoll.txt",
     "zpoll.txt.zst",
 ];
+
+/// Of these, those that tell of a run and not of the machine.
+const OF_RUN: [&str; 18] = [
+    "zoneinfo.post",
+    "after-zoneinfo.txt",
+    "buddyinfo.post",
+    "after-buddyinfo.txt",
+    "pagetypeinfo.post",
+    "after-pagetypeinfo.txt",
+    "vmstat.pre",
+    "vmstat.post",
+    "before-vmstat.txt",
+    "after-vmstat.txt",
+    "reclaimers.pre",
+    "reclaimers.post",
+    "pressure-io.pre",
+    "pressure-io.post",
+    "pressure-memory.pre",
+    "pressure-memory.post",
+    "stats.txt",
+    "zpoll.txt",
+];
+/// Those that a run has of its own, if it has them.
+const OF_EITHER: [&str; 2] = ["sysctl.txt", "comms"];
 
 /// Files that there are of each node.
 const NODE_FILES: [&str; 5] = ["cpulist", "distance", "meminfo", "vmstat", "numastat"];
@@ -119,6 +144,33 @@ impl MachineFiles {
     /// Takes a file out, if it is there.
     pub fn remove(&mut self, name: &str) {
         self.files.retain(|(known, _)| known != name);
+    }
+
+    /// Takes what tells of a run from `own`, and nothing of another run; all stays where `own` has
+    /// no notes of its recorder.
+    pub(crate) fn take_run_of(&mut self, own: &MachineFiles) {
+        let object = |files: &MachineFiles| -> Option<serde_json::Map<String, serde_json::Value>> {
+            serde_json::from_slice(files.get(meta::FILE)?).ok()
+        };
+        let Some(run) = object(own) else { return };
+        for name in OF_RUN.into_iter().chain(OF_EITHER) {
+            match own.get(name) {
+                Some(content) => self.set(name, content.to_vec()),
+                None if OF_EITHER.contains(&name) => {}
+                None => self.remove(name),
+            }
+        }
+        if self.get(meta::FILE).is_some_and(|text| !text.is_empty()) && object(self).is_none() {
+            // Whoever reads it says what is wrong with it.
+            return;
+        }
+        let mut machine = object(self).unwrap_or_default();
+        for field in meta::OF_RUN {
+            machine.remove(field);
+            machine.extend(run.get(field).map(|value| (field.to_owned(), value.clone())));
+        }
+        let text = format!("{:#}\n", serde_json::Value::Object(machine));
+        self.set(meta::FILE, text.into_bytes());
     }
 
     /// Names and contents.

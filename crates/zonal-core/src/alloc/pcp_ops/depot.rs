@@ -369,8 +369,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let request = (want.of_buddy(), most);
         let hold = ops.on.policy().pcp.hold_blocks() as usize;
         let (mut left, mut before) = (pages, 0);
-        // The last pages of a line stay, as they do in one hold.
-        while before == 0 || left.get() >= LINE_PAGES {
+        // Behind the first hold, the last pages of a line stay.
+        while before < TAKEN_MAX && (before == 0 || left.get() >= LINE_PAGES) {
             let blocks = hold.min(TAKEN_MAX - before);
             let mut locked = ops.lock();
             let LockedZone { buddy, frames, .. } = &mut locked;

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::platform::{Script, Shape, on_cpu};
 use crate::alloc::range::RangeRequest;
-use crate::alloc::{Allocator, FreeError, Request, Sysctl};
+use crate::alloc::{Allocator, FreeError, Request, Sysctl, hot};
 use crate::frame::claim::First;
 use crate::frame::{PageState, PageWord};
 use crate::gfp::Gfp;
@@ -96,6 +96,28 @@ fn no_part_of_a_parked_range_is_freed_twice_or_has_two_owners() {
         r.free(again).unwrap();
         pool.validate().unwrap();
     }
+    all_is_back(&pool);
+}
+
+/// Neither before room was kept, when it is 0 too, nor behind it.
+#[test]
+fn no_pages_are_no_range_that_is_parked() {
+    let pool = boot(Policy::KERNEL);
+    let one = pool.alloc(Request::new(Order::ZERO)).unwrap();
+    let none = |pool: &Allocator<'_, Script>, at: Pfn| {
+        let words: Vec<u64> = pool.words().iter().map(|word| word.load(Relaxed)).collect();
+        assert_eq!(hot::alloc_range(pool, 0, Gfp::KERNEL), None);
+        assert!(!hot::free_range(pool, at, 0));
+        assert!(pool.words().iter().map(|word| word.load(Relaxed)).eq(words));
+        assert_eq!(parked(pool), None);
+    };
+    none(&pool, one);
+    none(&pool, Pfn(one.0 + 1));
+    let range = park(&pool, 7);
+    assert_eq!(alloc(&pool, RangeRequest::new(7)), range);
+    none(&pool, range.start);
+    pool.ranges().free(range).unwrap();
+    pool.free(one, Order::ZERO).unwrap();
     all_is_back(&pool);
 }
 
