@@ -262,7 +262,7 @@ fn a_recording_of_the_lab_is_called_simulated_wherever_it_is_read() {
     let (file, page) = (text(&file), text(&page));
     let set = [
         "--machine",
-        "broadwell-2017-88@4",
+        "xeon-2007-8",
         "--policy",
         "linux-6.18",
         "--warm-us",

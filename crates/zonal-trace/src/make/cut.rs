@@ -13,30 +13,13 @@ use std::str::FromStr;
 use super::error::MakeError;
 use super::sink::{Sink, Target, Written};
 use super::tick;
+use crate::zt::{AT_END, SPENT};
 use crate::{Event, EventKind, MachineFiles, Recording};
 
 /// Fields of `meta.json` that hold for the whole trace only.
 const COUNTS: [&str; 4] = ["events", "events_total", "event_share_pct", "stats"];
 const STARTS: [&str; 2] = ["pcp_at_start", "t_start_ns"];
 const ENDS: [&str; 2] = ["pcp_at_end", "t_end_ns"];
-/// The state at the end.
-const END_FILES: [&str; 6] = [
-    "zoneinfo.post",
-    "after-zoneinfo.txt",
-    "buddyinfo.post",
-    "after-buddyinfo.txt",
-    "pagetypeinfo.post",
-    "after-pagetypeinfo.txt",
-];
-/// What was spent in the whole time: no part of it can be told.
-const SPENT_FILES: [&str; 6] = [
-    "reclaimers.pre",
-    "reclaimers.post",
-    "pressure-io.pre",
-    "pressure-io.post",
-    "pressure-memory.pre",
-    "pressure-memory.post",
-];
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// Threads that a message names.
@@ -260,9 +243,9 @@ fn forget(
     (after_start, before_end): (bool, bool),
     of_cpus: bool,
 ) -> Result<(), MakeError> {
-    SPENT_FILES.iter().for_each(|name| files.remove(name));
+    SPENT.iter().for_each(|name| files.remove(name));
     if before_end {
-        END_FILES.iter().for_each(|name| files.remove(name));
+        AT_END.iter().for_each(|name| files.remove(name));
     }
     let Some(meta) = files.get("meta.json") else { return Ok(()) };
     let mut meta: serde_json::Value = serde_json::from_slice(meta)?;

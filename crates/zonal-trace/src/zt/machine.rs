@@ -51,24 +51,30 @@ const FILES: [&str; 36] = [
     "zpoll.txt.zst",
 ];
 
-/// Of these, those that tell of a run and not of the machine.
-const OF_RUN: [&str; 18] = [
+/// Of these, the state at the end of a run.
+pub(crate) const AT_END: [&str; 6] = [
     "zoneinfo.post",
     "after-zoneinfo.txt",
     "buddyinfo.post",
     "after-buddyinfo.txt",
     "pagetypeinfo.post",
     "after-pagetypeinfo.txt",
-    "vmstat.pre",
-    "vmstat.post",
-    "before-vmstat.txt",
-    "after-vmstat.txt",
+];
+/// What was spent and waited in the whole of a run: no part of it can be told.
+pub(crate) const SPENT: [&str; 6] = [
     "reclaimers.pre",
     "reclaimers.post",
     "pressure-io.pre",
     "pressure-io.post",
     "pressure-memory.pre",
     "pressure-memory.post",
+];
+/// Others that tell of a run and not of the machine.
+const COUNTED: [&str; 6] = [
+    "vmstat.pre",
+    "vmstat.post",
+    "before-vmstat.txt",
+    "after-vmstat.txt",
     "stats.txt",
     "zpoll.txt",
 ];
@@ -153,7 +159,8 @@ impl MachineFiles {
             serde_json::from_slice(files.get(meta::FILE)?).ok()
         };
         let Some(run) = object(own) else { return };
-        for name in OF_RUN.into_iter().chain(OF_EITHER) {
+        let of_run = AT_END.into_iter().chain(SPENT).chain(COUNTED);
+        for name in of_run.chain(OF_EITHER) {
             match own.get(name) {
                 Some(content) => self.set(name, content.to_vec()),
                 None if OF_EITHER.contains(&name) => {}

@@ -35,6 +35,7 @@ mod writer;
 
 pub(crate) use chunk::MAGIC;
 pub use machine::MachineFiles;
+pub(crate) use machine::{AT_END, SPENT};
 pub(crate) use reader::{ZonalEvents, ZonalFile, check_end};
 pub use writer::{TraceWriter, WriterOptions};
 
