@@ -101,8 +101,9 @@ impl Target {
         let failed = || format!("{}: {expected}", file.display());
         // What is no plain file is written to; so is a descriptor of this program, such as
         // /dev/stdout, whatever it leads to.
-        let is_special = fs::metadata(file).is_ok_and(|there| !there.is_file());
-        if is_special || ["/dev", "/proc"].iter().any(|folder| file.starts_with(folder)) {
+        let own = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"];
+        let is_own = own.iter().any(|place| file.starts_with(place));
+        if fs::metadata(file).is_ok_and(|there| is_own || !there.is_file()) {
             return Ok(Target { file: file.to_owned(), part: None });
         }
         let plain = place::plain(file).with_context(failed)?;

@@ -163,7 +163,7 @@ fn a_pool_of_a_running_program_is_shown() {
     // The program goes: the last reading stays, and is said to be old.
     drop(pages);
     drop(pool);
-    terminal.wait("the end of the program", |screen| screen.contains("expected the file"));
+    terminal.wait("the end of the program", |screen| screen.contains("expected a file"));
     terminal.keys("q");
     assert_eq!(terminal.end(), Some(0));
 }
