@@ -260,9 +260,35 @@ fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -
     let _masked = Masked::new(&on.platform);
     let list = on.plain.list_by_type(order.get(), mt);
     zone.contains(pfn)
+        && is_of_list(on, (pcp, list), frame, mark)
         && enter(on, (pcp, zone), order, FAST_FREE, list).is_some_and(|entered| {
             entered.takes(mt) && entered.push_exactly(mark, (frame, goes_on), on)
         })
+}
+
+/// Whether a word says that its block is handed out from such a list of any CPU's pcp: what else a
+/// free names is refused before the pcp is changed for it.
+fn is_of_list<P: Platform>(
+    on: &Tables<'_, P>,
+    (pcp, list): (&Pcp, usize),
+    frame: u64,
+    mark: u64,
+) -> bool {
+    let Some((list, word)) = pcp.lists.get(list).zip(on.word_at(frame)) else { return false };
+    // Relaxed: a look; the claim decides.
+    PageWord(word.load(Relaxed) ^ mark).same_but_pcp(PageWord(list.allocated))
+}
+
+/// Whether a word is of the first block of such a range from such a list of the pcp, as
+/// [`is_of_list`].
+fn begins_range<P: Platform>(
+    on: &Tables<'_, P>,
+    (pcp, list): (&Pcp, usize),
+    (frame, front): (u64, Front),
+) -> bool {
+    let Some((list, word)) = pcp.lists.get(list).zip(on.word_at(frame)) else { return false };
+    // Relaxed: a look; the claim decides.
+    front.begins(PageWord(list.allocated), word.load(Relaxed))
 }
 
 /// Whether a range goes on at this frame of the pcp's zone.
@@ -399,15 +425,19 @@ pub(super) fn free_front<P: Platform>(
         return false;
     }
     let lists = |frame| typed_lists_at(on, pcp, page_of(pcp, u64::from(frame)));
-    let frame = frame_of(pcp, pfn);
+    let (frame, front) = (frame_of(pcp, pfn), Front { order: order.get(), pages });
+    let list = on.plain.list_by_type(order.get(), mt);
+    if !begins_range(on, (pcp, list), (frame, front)) {
+        return false;
+    }
     let goes_on = || goes_on(on, pcp, frame.wrapping_add(u64::from(pages)));
     let _masked = Masked::new(&on.platform);
     let entered = Entered::ready(pcp, Key::new(on.epoch.now(), order.get())).or_else(|| {
         let zone = on.zones.get(usize::from(pcp.zone.0)).filter(|zone| zone.contains(pfn))?;
-        enter(on, (pcp, zone), order, FAST_FREE, on.plain.list_by_type(order.get(), mt))
+        enter(on, (pcp, zone), order, FAST_FREE, list)
     });
-    let front = (frame, Front { order: order.get(), pages });
-    entered.is_some_and(|entered| entered.push_front(front, goes_on, (lists, P::KEEPS_RANGES), on))
+    let keeps = P::KEEPS_RANGES;
+    entered.is_some_and(|entered| entered.push_front((frame, front), goes_on, (lists, keeps), on))
 }
 
 /// Closes the running CPU's pcp once, if a range is parked there that found no room on its lists:

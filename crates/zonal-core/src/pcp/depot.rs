@@ -305,7 +305,7 @@ impl Depot {
     ) {
         let missing = magazine.pages - PageCount::of_blocks(magazine.len, order);
         if !missing.is_zero() {
-            self.pages.fetch_sub(missing.get(), Relaxed);
+            self.lower(missing);
         }
         stack::push(&self.full[list], magazine.number, |below| {
             magazine.slots[0].store(magazine.len << LINK_BITS | below, Relaxed);
@@ -337,10 +337,15 @@ impl Depot {
         magazine: Magazine<'_>,
     ) {
         self.put_empty(slots, magazine.number);
+        self.lower(magazine.pages);
+    }
+
+    /// So many base pages are elsewhere.
+    #[inline]
+    fn lower(&self, pages: PageCount) {
         // Release: pairs with the Acquire in `is_empty`; a reader that sees the pages gone
         // sees the pcp closed that they went to.
-        let before = self.pages.fetch_sub(magazine.pages.get(), Ordering::Release);
-        let left = before - magazine.pages.get();
+        let left = self.pages.fetch_sub(pages.get(), Ordering::Release) - pages.get();
         for low in [&self.low, &self.turn_low] {
             if left < low.load(Relaxed) {
                 low.store(left, Relaxed);
@@ -400,5 +405,36 @@ impl Depot {
     fn stacked(&self, slots: &[AtomicU32], head: &AtomicU64) -> impl Iterator<Item = u32> {
         let below = |number: &u32| self.link(slots, *number).checked_sub(1);
         core::iter::successors(stack::top(head), below)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    struct Held;
+    impl MovesMagazines for Held {}
+
+    #[test]
+    fn pages_that_a_part_of_a_magazine_had_were_needed() {
+        let size = DepotSize { magazines: 2, blocks: 8 };
+        let slots: Vec<AtomicU32> = (0..size.slots()).map(|_| AtomicU32::new(0)).collect();
+        let mut depot = Depot::default();
+        depot.set_up(&slots, 0, size);
+        let fill = |blocks: u32| {
+            let pages = PageCount::of_blocks(blocks, Order::ZERO);
+            let mut magazine = depot.reserve(&mut Held, &slots, pages).expect("there is room");
+            (0..blocks).for_each(|frame| magazine.give(frame));
+            depot.put(&mut Held, magazine, 0, Order::ZERO);
+        };
+        fill(8);
+        depot.unused();
+        let mut magazine = depot.take(&mut Held, &slots, 0, Order::ZERO).expect("it was put");
+        assert_eq!(magazine.split_off(5).len(), 5);
+        depot.put(&mut Held, magazine, 0, Order::ZERO);
+        assert_eq!(depot.pages().get(), 3);
+        fill(8);
+        assert_eq!((depot.pages().get(), depot.unused().get()), (11, 3));
     }
 }

@@ -103,6 +103,12 @@ impl Front {
         allocated.with_order(self.first()).as_told(self.pages).0
     }
 
+    /// Whether the word is that of the range's first block, which tells its length or nothing.
+    #[inline]
+    pub(crate) fn begins(self, allocated: PageWord, word: u64) -> bool {
+        word == self.told(allocated) || word == allocated.with_order(self.first()).0 | WHOLE_RANGE
+    }
+
     /// Pages of the rest.
     #[inline(always)]
     fn left(self) -> u32 {

@@ -26,9 +26,13 @@
 //!   "first", those of the others do not. So where a block of a range does not say "first", the
 //!   page in front of it belongs to the same range.
 //! - **RANGE-2** a RANGE word changes under the zone lock, or by the compare-and-exchange of a
-//!   caller who gives the whole range back, and undoes it where the range goes on. Two callers who
-//!   give parts of one range back at the same time are thus served one after the other.
-//! - **RANGE-3** a call changes nothing before it has found every page of its range as it must be.
+//!   caller who gives the whole range back, by all of its words, which are undone where the range
+//!   goes on, or by the one that tells its length (RANGE-6). Before a call changes a part of a
+//!   range it exchanges the first word for one that tells nothing. So two callers who give parts
+//!   of one range back at the same time are served one after the other.
+//! - **RANGE-3** a call hands over no page before it has found every page of its range as it must
+//!   be. If it is refused, the first word of the range may tell nothing any more, and each page has
+//!   the owner that it had.
 //! - **RANGE-4** blocks are added behind a range, by a growth or a join, with its last block in
 //!   nobody's hands; who gives a range back without the zone lock asks whether it goes on once it
 //!   has claimed its last block. Until a block has left its range, its word says that it continues

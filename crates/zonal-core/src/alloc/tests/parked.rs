@@ -99,6 +99,33 @@ fn no_part_of_a_parked_range_is_freed_twice_or_has_two_owners() {
     all_is_back(&pool);
 }
 
+/// By any call: the range is there for its next request, as before.
+#[test]
+fn a_wrong_free_leaves_the_range_that_is_parked() {
+    for policy in [Policy::ZONAL, Policy::KERNEL] {
+        let pool = boot(policy);
+        let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+        let range = park(&pool, 7);
+        let free = Pfn(range.start.0 + 4096);
+        for wrong in [page, range.start, free, Pfn(PAGES * 2)] {
+            for pages in 1..=9 {
+                let pages = if wrong == page { pages + 1 } else { pages };
+                let end = Pfn(wrong.0 + pages);
+                assert!(pool.ranges().free(wrong..end).is_err(), "{wrong:?}, {pages}");
+                assert_eq!(parked(&pool), Some(range.clone()), "{wrong:?}, {pages}");
+            }
+            for order in Order::all().filter(|order| wrong != page || order.get() > 0) {
+                assert!(pool.free(wrong, order).is_err(), "{wrong:?}, {order:?}");
+                assert_eq!(parked(&pool), Some(range.clone()), "{wrong:?}, {order:?}");
+            }
+        }
+        assert_eq!(alloc(&pool, RangeRequest::new(7)), range);
+        pool.ranges().free(range).unwrap();
+        pool.free(page, Order::ZERO).unwrap();
+        all_is_back(&pool);
+    }
+}
+
 /// Neither before room was kept, when it is 0 too, nor behind it.
 #[test]
 fn no_pages_are_no_range_that_is_parked() {
@@ -368,14 +395,11 @@ fn who_has_no_list_for_a_parked_range_closes_the_pcp() {
                 let count = pool.pcp(ZoneId(0), CpuId(0)).count();
                 if twice {
                     pool.ranges().free(third).unwrap_err();
-                    assert!(pool.pcp(ZoneId(0), CpuId(0)).count() <= count);
-                } else {
-                    pool.ranges().free(second.clone()).unwrap();
+                    assert_eq!(parked(&pool), Some(first), "a wrong free has no need of the lists");
+                    assert_eq!(pool.pcp(ZoneId(0), CpuId(0)).count(), count);
                 }
+                pool.ranges().free(second).unwrap();
                 assert_eq!(parked(&pool), None, "{pages} {other} {twice}: no room is kept for it");
-                if twice {
-                    pool.ranges().free(second).unwrap();
-                }
                 taken.into_iter().for_each(|(page, order)| pool.free(page, order).unwrap());
                 all_is_back(&pool);
             }
