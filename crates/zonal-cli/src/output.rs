@@ -165,6 +165,20 @@ impl Drop for Target {
     }
 }
 
+/// Refuses an output in a folder that is not there or cannot be written to, before long work.
+///
+/// # Errors
+/// What was expected, by the output's own name.
+pub fn check_folder(flag: &str, output: &Path) -> anyhow::Result<()> {
+    let folder = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let (path, at) = (output.display(), folder.display());
+    anyhow::ensure!(folder.is_dir(), "{flag} {path}: there is no folder {at}; make it first");
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
+        .map_err(io::Error::from)
+        .with_context(|| format!("{flag} {path}: expected a folder that can be written to"))
+}
+
 /// Whether two paths lead to one file, or would.
 pub fn same(one: &Path, other: &Path) -> bool {
     let whole = |path: &Path| path.canonicalize().or_else(|_| absolute(path)).ok();

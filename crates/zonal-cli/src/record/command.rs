@@ -7,6 +7,7 @@ use anyhow::ensure;
 
 use super::load::Output;
 use super::{RecordArgs, Signals, check_load, dry_run, is_directory, make, windows};
+use crate::output;
 use crate::verdict::Verdict;
 
 /// Runs the command.
@@ -16,7 +17,8 @@ use crate::verdict::Verdict;
 pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
     check_output(args)?;
     check_load(args)?;
-    if let (Some(every), Some(window)) = (args.every, args.window) {
+    let windows = args.every.zip(args.window);
+    if let Some((every, window)) = windows {
         ensure!(
             window <= every,
             "--for {window:?} is longer than --every {every:?}: leave both out"
@@ -25,9 +27,13 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
     if args.dry_run {
         return dry_run(args);
     }
-    if let (Some(every), Some(window)) = (args.every, args.window) {
-        windows::run(args, every, window)?;
-        return Ok(Verdict::Pass);
+    if let Some((every, window)) = windows {
+        let (all, failed) = windows::run(args, every, window)?;
+        if failed == 0 {
+            return Ok(Verdict::Pass);
+        }
+        output::note(&format!("{failed} of {all} windows are left out"));
+        return Ok(Verdict::Failed);
     }
     let signal = Arc::new(AtomicUsize::new(0));
     make(args, (&signal, Signals::Ends), None, Output::Ours)?;
@@ -37,6 +43,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
 /// Refuses a name that nothing can be written to, before anything is recorded.
 fn check_output(args: &RecordArgs) -> anyhow::Result<()> {
     let path = args.output.display();
+    output::check_folder("-o", &args.output)?;
     if is_directory(&args.output) {
         ensure!(!args.output.exists(), "-o {path}: it is there already; expected a new directory");
         ensure!(args.every.is_none(), "-o {path}: expected FILE.zonal: windows are files");

@@ -3,7 +3,6 @@
 //! - **LOAD-1** a command that was started here is waited for on every way out: it ends by itself,
 //!   by the signal that ends the recording, or after a grace period by SIGKILL
 
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -98,7 +97,7 @@ impl Load {
     fn has_ended(&mut self) -> anyhow::Result<bool> {
         match self {
             Load::Command(started) => started.has_ended(),
-            Load::Process(pid) => Ok(!process(*pid).exists()),
+            Load::Process(pid) => Ok(!is_running(*pid)),
             Load::Whatever => Ok(false),
         }
     }
@@ -193,14 +192,41 @@ fn groups(stat: &str) -> Option<(i32, i32)> {
     Some((fields.nth(2)?.parse().ok()?, fields.nth(2)?.parse().ok()?))
 }
 
-/// Where the kernel shows a process.
-pub fn process(pid: i32) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}"))
+/// Whether a process runs: one that has ended stays in sight until its parent asks for it. Its
+/// first thread may end before others.
+pub fn is_running(pid: i32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let stats =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    stats.filter_map(|stat| state(&stat)).any(|state| !matches!(state, 'Z' | 'X' | 'x'))
+}
+
+/// The state in a `/proc/PID/stat`: the letter behind a name that may hold anything.
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_runs_no_more_though_nobody_has_asked_for_it() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id() as i32;
+        assert!(is_running(pid) && is_running(std::process::id() as i32));
+        child.kill().unwrap();
+        let mut load = Load::Process(pid);
+        let begin = Instant::now();
+        while !load.has_ended().unwrap() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "a zombie is waited for");
+            std::thread::sleep(LOOK);
+        }
+        assert!(std::path::Path::new(&format!("/proc/{pid}")).exists(), "still in sight");
+        child.wait().unwrap();
+        assert!(!is_running(pid));
+        assert_eq!(state("12 (a) b) Z 1 34"), Some('Z'));
+    }
 
     #[test]
     fn groups_are_found_behind_any_name() {

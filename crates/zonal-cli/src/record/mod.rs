@@ -3,30 +3,35 @@
 //! ```text
 //!  zonal record ── takes the host: one recorder at a time; undoes what a killed one left
 //!       ├─ starts ──► zonal record-guard      puts every setting back, however we end
-//!       ├─ begins, runs the command or waits, finishes: a directory of ring pages beside FILE
-//!       └─ reads that twice: counts, then writes FILE; removes it
+//!       ├─ begins, runs the command or waits, finishes: a folder of ring pages beside FILE
+//!       └─ reads that, writes FILE, removes it; a signal meanwhile ends that, and the pages stay
 //! ```
 
 pub mod command;
 pub mod load;
+mod rings;
 mod times;
 mod windows;
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use zonal_lab::machine::Machine;
 use zonal_replay::advise::HoldCost;
 use zonal_trace::HoldPrices;
-use zonal_trace::make::{Target, Written};
-use zonal_trace::record::{Guard, Host, RecordOptions, Recorded, Recorder, Roots, Touched, serve};
+use zonal_trace::make::{MakeError, Target, Written};
+use zonal_trace::record::{
+    Guard, Host, RecordOptions, Recorded, Recorder, Roots, Step, StoreError, Touched, serve,
+};
 
-use self::load::{Load, Output, process};
+use self::load::{LOOK, Load, Output, is_running};
+use self::rings::Rings;
 pub use self::times::{duration, wait_time};
 use crate::lab::machines;
 use crate::output;
@@ -152,17 +157,37 @@ impl RecordArgs {
 }
 
 /// What signals do until the host is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signals {
+#[derive(Clone, Copy, Debug)]
+pub enum Signals<'a> {
     /// They end the program; then they are caught.
     Ends,
     /// They are caught already, by the same flag.
     Caught,
+    /// The same; and a recording that this flag ends is wanted no more: it is not written.
+    Trial(&'a AtomicUsize),
 }
 
-impl Signals {
-    fn caught(is_caught: bool) -> Signals {
-        if is_caught { Signals::Caught } else { Signals::Ends }
+/// Takes the host, and waits for it as long as a flag is zero.
+///
+/// # Errors
+/// If somebody else records, or what was left cannot be undone.
+pub fn take_host(wait: Duration, signal: &AtomicUsize) -> anyhow::Result<Host> {
+    let own: Vec<String> = std::env::args().skip(1).collect();
+    let begin = Instant::now();
+    loop {
+        let left = wait.saturating_sub(begin.elapsed());
+        match Host::take(&Roots::default(), &own.join(" "), left.min(10 * LOOK)) {
+            Ok(host) => {
+                host.notes.iter().for_each(|note| output::note(note));
+                return Ok(host);
+            }
+            // Relaxed: the flag carries no data.
+            Err(error)
+                if error.is_held()
+                    && begin.elapsed() < wait
+                    && signal.load(Ordering::Relaxed) == 0 => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -173,35 +198,35 @@ impl Signals {
 /// The step that failed; dropped events, unless they are allowed. Everything is put back.
 pub fn make(
     args: &RecordArgs,
-    (signal, signals): (&Arc<AtomicUsize>, Signals),
+    (signal, signals): (&Arc<AtomicUsize>, Signals<'_>),
     setting: Option<(&Path, &str)>,
     output: Output,
 ) -> anyhow::Result<()> {
     // Before this a signal ends the program at once: nothing is changed yet.
-    let own: Vec<String> = std::env::args().skip(1).collect();
-    let host = Host::take(&Roots::default(), &own.join(" "), args.wait)?;
-    host.notes.iter().for_each(|note| output::note(note));
-    if signals == Signals::Ends {
+    let host = take_host(args.wait, signal)?;
+    if let Signals::Ends = signals {
         for number in ENDS {
             signal_hook::flag::register_usize(number, Arc::clone(signal), number as usize)?;
         }
     }
-    let name = args.output.file_name().unwrap_or_default().to_string_lossy();
-    let rings = args.output.with_file_name(format!(".{name}.{}.rings", std::process::id()));
-    std::fs::create_dir(&rings).with_context(|| format!("{}", rings.display()))?;
-    let recorded = record(args, &rings, signal, (host, setting, output));
-    let written = recorded.and_then(|recorded| write(args, &rings, &recorded));
-    settle(args, &rings, written)
+    rings::clean(&args.output).iter().for_each(|note| output::note(note));
+    let rings = Rings::beside(&args.output)?;
+    let recorded = record(args, rings.path(), signal, (host, setting, output));
+    // The signal that ended the recording does not end its writing, another one does.
+    let first = signal.swap(0, Ordering::Relaxed);
+    let ends = if let Signals::Trial(all) = signals { all } else { signal };
+    let written = recorded.and_then(|recorded| write(args, rings.path(), &recorded, ends));
+    let _ = signal.compare_exchange(0, first, Ordering::Relaxed, Ordering::Relaxed);
+    // Many windows would fill the disk, and a trial's recordings go with it.
+    let is_kept = args.every.is_none() && !matches!(signals, Signals::Trial(_));
+    settle(is_kept, rings.path(), written)
 }
 
-/// Removes the ring pages. Those that could not be made into a file stay, because they are all
-/// there is of the recording; but not those of a window, since many of them would fill the disk.
-fn settle(args: &RecordArgs, rings: &Path, written: anyhow::Result<()>) -> anyhow::Result<()> {
-    let is_window = args.every.is_some();
+/// Removes the ring pages. Those that could not be made into a file may be kept, because they are
+/// all there is of the recording.
+fn settle(is_kept: bool, rings: &Path, written: anyhow::Result<()>) -> anyhow::Result<()> {
     match &written {
-        Err(_) if !is_window && rings.join("meta.json").is_file() => {
-            output::note(&format!("the ring pages are kept in {}", rings.display()));
-        }
+        Err(_) if is_kept && rings::is_whole(rings) => output::note(&rings::remedy(rings)),
         _ if rings.exists() => {
             std::fs::remove_dir_all(rings).with_context(|| format!("{}", rings.display()))?;
         }
@@ -213,9 +238,6 @@ fn settle(args: &RecordArgs, rings: &Path, written: anyhow::Result<()>) -> anyho
 
 /// Says what a recording would do.
 fn dry_run(args: &RecordArgs) -> anyhow::Result<Verdict> {
-    // Windows change nothing.
-    let no_touch = args.no_touch || args.every.is_some();
-    let args = &RecordArgs { no_touch, ..args.clone() };
     let mut text = Touched::by(&Roots::default(), &options(args)).to_string();
     text.push_str(&format!("write  {}\n", args.output.display()));
     if !args.command.is_empty() {
@@ -229,8 +251,7 @@ fn dry_run(args: &RecordArgs) -> anyhow::Result<Verdict> {
 /// prepared.
 fn check_load(args: &RecordArgs) -> anyhow::Result<()> {
     if let Some(pid) = args.pid {
-        let is_there = process(pid).exists();
-        ensure!(is_there, "--pid {pid}: there is no such process; `pgrep -a NAME` finds one");
+        ensure!(is_running(pid), "--pid {pid}: no such process runs; `pgrep -a NAME` finds one");
     }
     check_command(&args.command)
 }
@@ -291,7 +312,8 @@ fn options(args: &RecordArgs) -> RecordOptions {
         name,
         workload,
         ring_bytes: args.buffer.map(|mib| mib << 20),
-        cold: !args.no_touch,
+        // Windows change nothing.
+        cold: !args.no_touch && args.every.is_none(),
         locks: !args.no_locks,
         prices: prices(),
         poll_every: args.poll,
@@ -338,7 +360,11 @@ fn with_guard(
     let waited = load.wait(args.duration, signal, &mut || true);
     let recorded = recorder.finish(rings);
     waited.and_then(|()| load.end(signal))?;
-    let recorded = recorded?;
+    // The pages' own folder is hidden.
+    let recorded = recorded.map_err(|error| match error.step() {
+        Step::Rings => anyhow::Error::new(error).context(args.output.display().to_string()),
+        _ => error.into(),
+    })?;
     let polls = recorded.polls;
     if polls.no_room + polls.failed > 0 {
         output::note(&format!(
@@ -349,8 +375,13 @@ fn with_guard(
     Ok(recorded)
 }
 
-/// Makes the file out of the ring pages.
-fn write(args: &RecordArgs, rings: &Path, recorded: &Recorded) -> anyhow::Result<()> {
+/// Makes the file out of the ring pages, until a signal's number is in `ends`.
+fn write(
+    args: &RecordArgs,
+    rings: &Path,
+    recorded: &Recorded,
+    ends: &AtomicUsize,
+) -> anyhow::Result<()> {
     if let Err(dropped) = recorded.check_drops() {
         let flags = "`--buffer` makes them larger, `--allow-drops` writes the trace all the same";
         ensure!(args.allow_drops, "{dropped}; {flags}");
@@ -363,9 +394,21 @@ fn write(args: &RecordArgs, rings: &Path, recorded: &Recorded) -> anyhow::Result
     }
     let bar = output::progress("writing", "events", Some(recorded.entries));
     let target = Target::file(&args.output).level(args.level);
-    let written = recorded.store(rings, target, &mut |events| bar.set_position(events));
+    let written = recorded.store(rings, target, &mut |events| {
+        bar.set_position(events);
+        // Relaxed: the flag carries no data.
+        match ends.load(Ordering::Relaxed) {
+            0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    });
     bar.finish_and_clear();
-    say(written?);
+    say(written.map_err(|error| match error {
+        StoreError::Make(MakeError::Stopped) => {
+            anyhow!("{}: interrupted while it was written", args.output.display())
+        }
+        error => anyhow::Error::new(error).context(args.output.display().to_string()),
+    })?);
     Ok(())
 }
 
@@ -381,16 +424,15 @@ mod tests {
     #[test]
     fn ring_pages_of_a_recording_that_failed_stay_and_those_of_a_window_go() {
         let directory = tempfile::tempdir().unwrap();
-        let failed = |every: Option<Duration>| {
+        let failed = |is_kept: bool| {
             let rings = directory.path().join("rings");
             std::fs::create_dir_all(&rings).unwrap();
             std::fs::write(rings.join("meta.json"), "{}").unwrap();
-            let args = RecordArgs { every, ..RecordArgs::to(directory.path().join("a.zonal")) };
-            let error = settle(&args, &rings, Err(anyhow::anyhow!("3 events were dropped")));
+            let error = settle(is_kept, &rings, Err(anyhow::anyhow!("3 events were dropped")));
             assert!(error.unwrap_err().to_string().contains("dropped"));
             rings.exists()
         };
-        assert!(failed(None));
-        assert!(!failed(Some(Duration::from_secs(60))));
+        assert!(failed(true));
+        assert!(!failed(false));
     }
 }

@@ -10,53 +10,57 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::load::{LOOK, Output, process};
+use super::load::{LOOK, Output, is_running};
+use super::rings::DIGITS;
 use super::{RecordArgs, Signals, make};
-use crate::output;
+use crate::output::{self, chain};
 
-/// Digits of a window's number.
-const DIGITS: usize = 6;
-
-/// Records windows until something ends them.
+/// Records windows until something ends them. Returns how many of them there are, and how many are
+/// left out.
 ///
 /// # Errors
 /// The first window's. Later ones that fail, as where somebody else records, are left out with a
 /// note.
-pub fn run(args: &RecordArgs, every: Duration, window: Duration) -> anyhow::Result<()> {
+pub fn run(args: &RecordArgs, every: Duration, window: Duration) -> anyhow::Result<(u32, u32)> {
     let signal = Arc::new(AtomicUsize::new(0));
     let begin = Instant::now();
     let mut files = Files::new(&args.output, args.max_mib << 20)?;
     let is_over = || {
         let is_late = args.duration.is_some_and(|time| begin.elapsed() >= time);
-        let is_gone = args.pid.is_some_and(|pid| !process(pid).exists());
+        let is_gone = args.pid.is_some_and(|pid| !is_running(pid));
         // Relaxed: the flag carries no data.
         is_late || is_gone || signal.load(Ordering::Relaxed) != 0
     };
+    let mut failed = 0;
     for number in 0_u32.. {
         let left = args.duration.map(|time| time.saturating_sub(begin.elapsed()));
         let time = left.map_or(window, |left| left.min(window));
-        let (path, signals) = (files.next(), Signals::caught(number > 0));
+        let path = files.next();
+        let signals = if number == 0 { Signals::Ends } else { Signals::Caught };
         let one = RecordArgs {
             output: path.clone(),
             duration: Some(time),
-            no_touch: true,
             command: Vec::new(),
             ..args.clone()
         };
         match make(&one, (&signal, signals), None, Output::Ours) {
             Ok(()) => files.add(path)?,
             Err(error) if number == 0 => return Err(error),
-            Err(error) => output::note(&format!("{} is left out: {error:#}", path.display())),
+            Err(error) => {
+                failed += 1;
+                output::note(&format!("{} is left out: {}", path.display(), chain(&error)));
+            }
         }
         let next = every.saturating_mul(number + 1);
         while begin.elapsed() < next && !is_over() {
             std::thread::sleep(LOOK.min(next.saturating_sub(begin.elapsed())));
         }
         if is_over() {
-            break;
+            return Ok((number + 1, failed));
         }
     }
-    Ok(())
+    // More windows than numbers.
+    Ok((u32::MAX, failed))
 }
 
 /// Files of this run.

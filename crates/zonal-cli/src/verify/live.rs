@@ -1,6 +1,7 @@
 //! Runs of the load on this host: recorded, or timed.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
 use zonal_replay::verify::{Arm, Probe, Run};
+use zonal_replay::{ReplayError, Watch};
 use zonal_trace::Recording;
-use zonal_trace::record::{Guard, Host, Roots};
+use zonal_trace::record::{Guard, Roots};
 
 use super::args::VerifyArgs;
-use crate::output;
 use crate::record::load::{Load, Output};
 use crate::record::{self, RecordArgs};
 
@@ -93,14 +94,45 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// Refuses to go on after a signal.
+    ///
+    /// # Errors
+    /// If one came.
+    pub fn check(&self) -> anyhow::Result<()> {
+        match self.is_interrupted() {
+            true => bail!("interrupted: everything is put back, and there is no verdict"),
+            false => Ok(()),
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        // Relaxed: the flag carries no data.
+        self.signals.all.load(Ordering::Relaxed) != 0
+    }
+
+    /// Does the work of a library, which a signal ends. `watch` is shown how far it is.
+    ///
+    /// # Errors
+    /// Those of the work, or an interruption.
+    pub fn work<T>(
+        &self,
+        watch: &mut Watch<'_>,
+        work: impl FnOnce(&mut Watch<'_>) -> Result<T, ReplayError>,
+    ) -> anyhow::Result<T> {
+        let worked = work(&mut |progress| match self.is_interrupted() {
+            true => ControlFlow::Break(()),
+            false => watch(progress),
+        });
+        self.check()?;
+        Ok(worked?)
+    }
+
     /// Takes the host for timed runs: nobody records meanwhile.
     ///
     /// # Errors
     /// If a recorder is at work, or no guard can be started.
     pub fn take(&self) -> anyhow::Result<Guard> {
-        let own: Vec<String> = std::env::args().skip(1).collect();
-        let host = Host::take(&Roots::default(), &own.join(" "), self.args.wait)?;
-        host.notes.iter().for_each(|note| output::note(note));
+        let host = record::take_host(self.args.wait, &self.signals.load)?;
         let this = std::env::current_exe().context("cannot find this program")?;
         Ok(Guard::start(host, Command::new(this).arg(record::GUARD))?)
     }
@@ -125,9 +157,10 @@ impl<'a> Bench<'a> {
             ..RecordArgs::to(self.directory.path().join(name))
         };
         let setting = (arm == Arm::Tried).then_some((&*self.file, &*self.args.setting.value));
-        let signals = (&self.signals.load, record::Signals::Caught);
-        record::make(&args, signals, setting, Output::Dropped)?;
-        check(&self.signals.all)?;
+        let signals = (&self.signals.load, record::Signals::Trial(&self.signals.all));
+        let made = record::make(&args, signals, setting, Output::Dropped);
+        self.check()?;
+        made?;
         Ok(Recording::open(&args.output)?)
     }
 
@@ -137,7 +170,7 @@ impl<'a> Bench<'a> {
     /// A load that fails, or an interruption.
     pub fn warm_up(&mut self) -> anyhow::Result<()> {
         self.once(None)?;
-        check(&self.signals.all)
+        self.check()
     }
 
     /// Runs the load once, and puts the setting back. With the probe's p99 above `limit_us` it is
@@ -151,13 +184,13 @@ impl<'a> Bench<'a> {
         arm: Arm,
         limit_us: Option<f64>,
     ) -> anyhow::Result<Run> {
-        check(&self.signals.all)?;
+        self.check()?;
         if arm == Arm::Tried {
             guard.set(&self.file, &self.args.setting.value)?;
         }
         let run = self.once_with_metric(limit_us);
         guard.restore()?;
-        check(&self.signals.all)?;
+        self.check()?;
         run
     }
 
@@ -230,18 +263,6 @@ impl<'a> Bench<'a> {
         };
         ticks.with_context(|| format!("{path}: expected processor times in it"))
     }
-}
-
-/// Refuses to go on after a signal.
-///
-/// # Errors
-/// If one came.
-pub fn check(signal: &AtomicUsize) -> anyhow::Result<()> {
-    // Relaxed: the flag carries no data.
-    if signal.load(Ordering::Relaxed) != 0 {
-        bail!("interrupted: everything is put back, and there is no verdict");
-    }
-    Ok(())
 }
 
 /// KiB that this host has read from its disks so far.

@@ -12,7 +12,6 @@ pub mod args;
 mod live;
 mod text;
 
-use std::fs;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,6 +19,8 @@ use anyhow::{Context, ensure};
 use zonal_replay::verify::{
     Arm, By, Finding, Hurts, Measured, Outcome, Plan, Registered, Run, predict, recorded_counts,
 };
+
+use zonal_trace::place;
 
 use self::args::VerifyArgs;
 use self::live::{Bench, Signals};
@@ -48,6 +49,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
         "--by time: expected a command that ends by itself; with --duration each run takes the \
          same time, and --metric-cmd is the figure to judge by"
     );
+    args.output.iter().try_for_each(|path| output::check_folder("-o", path))?;
     let mut bench = Bench::new(args, &signals)?;
     let before = bench.value()?;
     ensure!(
@@ -67,13 +69,13 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
             break;
         }
         output::note(&format!("recording with the setting, {} of {}", number + 1, args.recordings));
-        let counted = bench
-            .record(Arm::Tried, number)
-            .and_then(|recording| Ok(recorded_counts(&recording, &mut zonal_replay::unwatched)?));
+        let counted = bench.record(Arm::Tried, number).and_then(|recording| {
+            bench.work(&mut zonal_replay::unwatched, |watch| recorded_counts(&recording, watch))
+        });
         match counted {
             Ok(one) => counts.push(one),
             Err(error) => {
-                live::check(&signals.all)?;
+                bench.check()?;
                 // The runs are worth more than the counts.
                 output::note(&format!("left out, counts with the setting: {error:#}"));
                 break;
@@ -90,16 +92,26 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
     );
     let measured = Measured::new(&plan, &runs, &counts);
     let outcome = Outcome::new(registered, measured, stopped);
-    let json = serde_json::to_string_pretty(&outcome)? + "\n";
-    store(args, &json)?;
-    output::data(&if args.json { json } else { text::outcome(&outcome) })?;
-    if let Some(directory) = &args.apply {
-        output::note(&apply::apply(directory, &args.setting, &outcome)?);
-    }
+    give(args, &outcome)?;
     Ok(match outcome.verdict {
         Finding::Confirmed | Finding::NoDifference => Verdict::Pass,
         Finding::Refuted => Verdict::Failed,
     })
+}
+
+/// Gives the result to everybody who wants it: what fails for one of them is an error at the end,
+/// because there is nothing else left of the runs.
+fn give(args: &VerifyArgs, outcome: &Outcome) -> anyhow::Result<()> {
+    let (json, text) = (serde_json::to_string_pretty(outcome)? + "\n", text::outcome(outcome));
+    let stored = store(args, &json);
+    let printed = output::data(if args.json { &json } else { &text });
+    let applied = args.apply.as_ref().map_or(Ok(()), |directory| {
+        apply::apply(directory, &args.setting, outcome).map(|done| output::note(&done))
+    });
+    if printed.is_err() {
+        output::note(&text);
+    }
+    stored.and(printed.map_err(Into::into)).and(applied)
 }
 
 /// Records the load as it is, and predicts.
@@ -114,7 +126,9 @@ fn register(args: &VerifyArgs, bench: &mut Bench<'_>, now: String) -> anyhow::Re
         output::note(&format!("recording as it is, {} of {}", number + 1, args.recordings));
         recordings.push(bench.record(Arm::Now, number)?);
     }
-    let predicted = predict(&recordings, &args.setting, &mut output::Bar::default().watch())?;
+    let predicted = bench.work(&mut output::Bar::default().watch(), |watch| {
+        predict(&recordings, &args.setting, watch)
+    })?;
     let judged_by = match (&args.metric_cmd, args.duration) {
         (Some(_), _) => By::Metric,
         (None, Some(_)) => By::Cpu,
@@ -169,5 +183,5 @@ fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Resu
 
 fn store(args: &VerifyArgs, text: &str) -> anyhow::Result<()> {
     let Some(path) = &args.output else { return Ok(()) };
-    fs::write(path, text).with_context(|| format!("{}", path.display()))
+    place::write(path, text.as_bytes()).with_context(|| format!("-o {}", path.display()))
 }

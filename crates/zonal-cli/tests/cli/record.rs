@@ -351,3 +351,100 @@ fn windows_are_files_of_their_own_and_a_signal_ends_them() {
         assert_eq!(output.status.code(), Some(2), "{bad:?}");
     }
 }
+
+#[test]
+fn a_signal_ends_the_writing_too_and_the_ring_pages_stay() {
+    if !can_record() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.zonal");
+    let load = "i=0; while [ $i -lt 400 ]; do /bin/true; i=$((i+1)); done";
+    let mut child = record(&file)
+        .args(["--level", "19", "--", "sh", "-c", load])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let entries = || {
+        let entries = std::fs::read_dir(directory.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect::<Vec<String>>()
+    };
+    let deadline = Instant::now() + LONG;
+    while !entries().iter().any(|name| name.ends_with(".part")) {
+        let is_over = child.try_wait().unwrap().is_some();
+        assert!(!is_over && Instant::now() < deadline, "never written: {:?}", entries());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    signal("-INT", &child.id().to_string());
+    let output = child.wait_with_output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("a.zonal: interrupted while it was written"), "{said}");
+    let [rings] = &entries()[..] else { panic!("{:?}", entries()) };
+    assert!(rings.ends_with(".rings") && said.contains(rings), "{rings}: {said}");
+    // They are a recording, and the next recorder says that they are there.
+    let again = directory.path().join("b.zonal");
+    let output = record(&again).args(["--", "true"]).output().unwrap();
+    assert!(stderr(&output).contains("zonal trace convert"), "{}", stderr(&output));
+    let rings = directory.path().join(rings);
+    let args = ["trace", "convert", "--level", "1"];
+    let output = Command::new(ZONAL).args(args).arg(&rings).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_said_by_the_users_name() {
+    for args in [
+        &["record", "-o", "/nowhere/a.zonal", "--", "true"][..],
+        &["verify", "--setting", "vm.stat_interval=9", "-o", "/nowhere/a.json", "--", "true"],
+    ] {
+        let said = crate::program::refusal(args);
+        assert!(said.contains("-o /nowhere/a."), "{said}");
+        assert!(said.contains("no folder /nowhere") && !said.contains("rings"), "{said}");
+    }
+}
+
+#[test]
+fn a_process_that_is_over_is_not_waited_for_and_a_window_that_fails_is_no_success() {
+    if !can_record() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.zonal");
+    // Over, and nobody has asked for it.
+    let mut over = Command::new("true").spawn().unwrap();
+    let pid = over.id().to_string();
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    while !stat().contains(") Z ") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let output = record(&file).args(["--pid", &pid]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("no such process runs"), "{}", stderr(&output));
+    over.wait().unwrap();
+
+    // The second window finds no folder.
+    let mut command = record(&directory.path().join("sub").join("day.zonal"));
+    std::fs::create_dir(directory.path().join("sub")).unwrap();
+    command.args(["--every", "3s", "--for", "100ms"]).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let first = directory.path().join("sub").join("day-000001.zonal");
+    let deadline = Instant::now() + LONG;
+    while !first.exists() {
+        assert!(Instant::now() < deadline, "no first window");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::remove_file(&first).unwrap();
+    while std::fs::remove_dir_all(directory.path().join("sub")).is_err() {
+        assert!(Instant::now() < deadline, "the folder stays");
+    }
+    // Its second one fails, and so may a third.
+    std::thread::sleep(Duration::from_millis(3500));
+    signal("-INT", &child.id().to_string());
+    let output = child.wait_with_output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("day-000002.zonal is left out: "), "{said}");
+    assert!(said.contains("windows are left out"), "{said}");
+}

@@ -132,6 +132,61 @@ fn a_signal_puts_the_setting_back() {
 }
 
 #[test]
+fn a_signal_while_it_waits_or_records_ends_it_soon_and_leaves_nothing() {
+    if !can_record() {
+        return;
+    }
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = settings();
+    let (_, value) = other();
+    let (directory, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (begun, kept) = (directory.path().join("begun"), directory.path().join("kept.json"));
+    // It says when it is recorded: the first run is for nothing.
+    let load = format!("echo >> {}; exec sleep 1000", begun.display());
+    let load = format!("test -s {0} || {{ echo > {0}; exit; }}; {load}", begun.display());
+    let mut command = verify(&value);
+    command.env("TMPDIR", scratch.path()).arg("-o").arg(&kept);
+    let mut child = command.args(["--", "sh", "-c", &load]).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let lines = || fs::read_to_string(&begun).unwrap_or_default().lines().count();
+    while lines() < 2 {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "never begun");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    signal("-TERM", &child.id().to_string());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr(&output);
+    assert!(said.contains("interrupted: everything is put back"), "{said}");
+    assert!(!said.contains("ring pages are kept"), "they are gone with the trial: {said}");
+    assert!(!kept.exists(), "nothing was predicted");
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn a_result_that_cannot_be_printed_is_kept() {
+    if !can_record() {
+        return;
+    }
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_, value) = other();
+    let directory = tempfile::tempdir().unwrap();
+    let kept = directory.path().join("kept.json");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = verify(&value);
+    command.args(["--no-probe", "-o"]).arg(&kept).args(["--", "true"]);
+    let output = command.stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("standard output cannot be written"), "{said}");
+    assert!(said.contains("runs that are the same"), "the result, too: {said}");
+    let kept: Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
+    assert!(kept["verdict"].is_string(), "{kept}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn what_cannot_be_tried_is_refused_before_anything_changes() {
     let refused = |setting: &str, rest: &[&str]| {
         refusal(&[&["verify", "--setting", setting][..], rest].concat())

@@ -44,6 +44,9 @@ pub enum MakeError {
     /// The selection is not in the trace.
     #[error("{0}")]
     Selection(String),
+    /// The caller's progress callback stopped it.
+    #[error("stopped before the trace was whole")]
+    Stopped,
     /// The trace cannot be scaled.
     #[error("{0}")]
     Scale(String),

@@ -34,11 +34,13 @@ pub use error::MakeError;
 pub use scale::{Copies, scale};
 pub use sink::{Target, Written};
 
+use std::ops::ControlFlow;
+
 use crate::Recording;
 use sink::Sink;
 
 /// Events between two calls of a progress callback.
-const TICK_EVENTS: u64 = 1 << 14;
+pub(crate) const TICK_EVENTS: u64 = 1 << 14;
 
 /// Writes the same trace in another form. `progress` gets the number of events written so far.
 ///
@@ -49,11 +51,25 @@ pub fn convert(
     target: Target,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Written, MakeError> {
+    copy(recording, target, &mut |events| {
+        progress(events);
+        ControlFlow::Continue(())
+    })
+}
+
+/// The same, which ends with [`MakeError::Stopped`] when `progress` says so.
+pub(crate) fn copy(
+    recording: &Recording,
+    target: Target,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Written, MakeError> {
     let files = recording.machine_files()?;
     let mut sink = Sink::create(target, recording, recording.description(), &files)?;
     for event in recording.events() {
         sink.push(&event?)?;
-        tick(&sink, progress);
+        if sink.events().is_multiple_of(TICK_EVENTS) && progress(sink.events()).is_break() {
+            return Err(MakeError::Stopped);
+        }
     }
     sink.finish()
 }
@@ -61,5 +77,20 @@ pub fn convert(
 fn tick(sink: &Sink, progress: &mut dyn FnMut(u64)) {
     if sink.events().is_multiple_of(TICK_EVENTS) {
         progress(sink.events());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_copy_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = Target::file(folder.path().join("a.zonal")).level(1);
+        let recording = crate::samples::zlib_make_j4().unwrap();
+        let stopped = copy(&recording, target, &mut |_| ControlFlow::Break(()));
+        assert!(matches!(stopped, Err(MakeError::Stopped)), "{stopped:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -65,6 +65,15 @@ impl Step {
             Step::Setting => "nothing is changed; `sysctl -a` lists the settings of this kernel",
             Step::Restore => "the guard tries that again at the end, and says if it fails too",
             Step::ColdStart => "`--no-touch` records without this step, with lists as they are",
+            Step::Rings
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                ) =>
+            {
+                "the ring pages lie in a folder beside the output until that is made: expected \
+                 room for them there, up to `--buffer` for each CPU"
+            }
             Step::Rings | Step::Switch => "a longer `--buffer` or a shorter recording may help",
             _ => {
                 "what still works: `zonal trace` and `zonal replay` of recordings made elsewhere, \
@@ -90,6 +99,11 @@ impl RecordError {
     /// The step.
     pub fn step(&self) -> Step {
         self.step
+    }
+
+    /// Whether another recorder has the host: it may be free later.
+    pub fn is_held(&self) -> bool {
+        self.step == Step::Lock && self.source.kind() == io::ErrorKind::WouldBlock
     }
 
     /// The meaning of the system's error at this step.

@@ -218,7 +218,8 @@ impl Poller {
                 if begin >= latest.load(Ordering::Relaxed) {
                     latest.store(u64::MAX, Ordering::Relaxed);
                 }
-                thread::sleep(period);
+                // Who wants a sample or the end wakes it: the period may be long.
+                thread::park_timeout(period);
             }
             sampler.sample();
             sampler
@@ -229,6 +230,7 @@ impl Poller {
     /// Waits for a sample that begins after now.
     pub(crate) fn wait_for_sample(&self) {
         self.wanted.store(now_ns(), Ordering::Relaxed);
+        self.wake();
         let runs = || self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
         while self.wanted.load(Ordering::Relaxed) != u64::MAX && runs() {
             thread::sleep(Duration::from_millis(1));
@@ -238,14 +240,20 @@ impl Poller {
     /// Samples once more and ends.
     pub(crate) fn finish(&mut self) -> io::Result<Sampler> {
         self.stop.store(true, Ordering::Relaxed);
+        self.wake();
         let ended = self.thread.take().and_then(|thread| thread.join().ok());
         ended.ok_or_else(|| io::Error::other("the poller ended early"))
+    }
+
+    fn wake(&self) {
+        self.thread.iter().for_each(|thread| thread.thread().unpark());
     }
 }
 
 impl Drop for Poller {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.wake();
     }
 }
 
@@ -293,5 +301,19 @@ mod tests {
         assert_eq!(sampler.lines().last(), Some(&b'\n'));
         let lines = sampler.lines().split(|byte| *byte == b'\n').count() as u64;
         assert_eq!(lines, 3 * sampler.counts.samples + 1);
+    }
+
+    #[test]
+    fn a_long_period_keeps_nobody_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("zoneinfo");
+        std::fs::write(&path, TEXT).unwrap();
+        let sampler = Sampler::new(&path, 1 << 20).unwrap();
+        let day = Duration::from_secs(24 * 60 * 60);
+        let mut poller = Poller::start(sampler, day).unwrap();
+        poller.wait_for_sample();
+        let sampler = poller.finish().unwrap();
+        // The one that was waited for, and the last one.
+        assert!(sampler.counts.samples >= 2, "{:?}", sampler.counts);
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::Recorded;
-use crate::make::{MakeError, Target, Written, convert};
+use crate::make::{MakeError, TICK_EVENTS, Target, Written, copy};
 use crate::{EventKind, Recording, TraceError};
 
 /// Why a recording could not be stored.
@@ -55,24 +56,26 @@ impl Recorded {
     }
 
     /// Makes a trace of what [`Recorder::finish`](super::Recorder::finish) wrote to `directory`,
-    /// whose events are counted again meanwhile. `progress` gets the number of events so far.
+    /// whose events are counted again meanwhile. `progress` gets the number of events so far, and
+    /// may stop it.
     ///
     /// # Errors
-    /// The pages differ from the rings' counts, or the trace cannot be written.
+    /// The pages differ from the rings' counts, the trace cannot be written, or `progress` stopped
+    /// it ([`MakeError::Stopped`]).
     pub fn store(
         &self,
         directory: &Path,
         target: Target,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Written, StoreError> {
         // A whole recording is counted while it is converted: the reader holds it against the
         // number in `meta.json`. Where events were dropped, events of their own say how many.
-        let found = if self.dropped == 0 { self.entries } else { count(directory)? };
+        let found = if self.dropped == 0 { self.entries } else { count(directory, progress)? };
         if found != self.entries {
             return Err(StoreError::Counts { counted: self.entries, found });
         }
         note_events(&directory.join(crate::meta::FILE), found)?;
-        Ok(convert(&Recording::open(directory)?, target, progress)?)
+        Ok(copy(&Recording::open(directory)?, target, progress)?)
     }
 }
 
@@ -96,10 +99,17 @@ impl Recorded {
 }
 
 /// Events in the pages, but those that tell of others without room.
-fn count(directory: &Path) -> Result<u64, TraceError> {
+fn count(
+    directory: &Path,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<u64, StoreError> {
     let mut found = 0;
-    for event in Recording::open(directory)?.events() {
+    for (read, event) in (0_u64..).zip(Recording::open(directory)?.events()) {
         found += u64::from(!matches!(event?.kind, EventKind::Lost { .. }));
+        // Nothing is written yet.
+        if read.is_multiple_of(TICK_EVENTS) && progress(0).is_break() {
+            return Err(MakeError::Stopped.into());
+        }
     }
     Ok(found)
 }

@@ -4,8 +4,10 @@
 mod host_tests;
 
 use super::*;
+use crate::make::MakeError;
 use crate::tracefs::{MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
 use std::io;
+use std::ops::ControlFlow;
 
 /// What the made-up kernel says of its zones.
 const ZONEINFO: &str = include_str!("../../samples/zlib-make-j4/zoneinfo.pre");
@@ -215,13 +217,16 @@ fn what_is_recorded_can_be_read_and_nothing_is_left() {
     assert!(!rings.exists());
     assert_eq!(crate::Recording::open(&kept).unwrap().events().count(), 1);
     let target = || crate::make::Target::file(output.path().join("a.zonal"));
-    assert_eq!(whole.store(&kept, target(), &mut |_| ()).unwrap().events, 1);
+    let go_on = &mut |_| ControlFlow::Continue(());
+    assert_eq!(whole.store(&kept, target(), go_on).unwrap().events, 1);
     copy(&kept, &rings);
     let again = whole.keep(&rings, &kept).unwrap_err().to_string();
     assert!(again.contains("expected a new directory"), "{again}");
-    let more = Recorded { entries: 2, ..whole }.store(&kept, target(), &mut |_| ());
+    let more = Recorded { entries: 2, ..whole }.store(&kept, target(), go_on);
     let more = more.unwrap_err().to_string();
     assert!(more.contains('2') && more.contains('1'), "{more}");
+    let stopped = recorded.store(&kept, target(), &mut |_| ControlFlow::Break(()));
+    assert!(matches!(stopped, Err(StoreError::Make(MakeError::Stopped))), "{stopped:?}");
 
     let failures = undo::serve_with(lines.text.as_bytes(), |path| fs::remove_dir_all(path));
     assert_eq!(failures, Vec::<String>::new());
