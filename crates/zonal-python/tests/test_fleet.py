@@ -15,7 +15,7 @@ import pytest
 
 import zonal
 from zonal import Effect, Fleet, Host, _fleet
-from zonal.advice import Saving
+from zonal.advice import ReclaimCost, Saving
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +143,67 @@ def host(name: str, saving: float, cost: float = 1.0) -> Host:
     effect = Effect(change, setting, verdict, saving, 1.0)
     says = "worth trying" if verdict == "helps" else "change nothing"
     return Host(
-        name, None, name, "6.12", 4, 10.0, 40_000, 1.0, 1.0, cost, 100.0 * cost, 4.0, [effect], says
-    )
+        name, None, name, "6.12", 4, 10.0, 40_000, 1.0, 1.0, cost, 100.0 * cost, 4.0, [effect],
+        says, setting=setting if verdict == "helps" else None,
+    )  # fmt: skip
+
+
+RESERVE = "vm.min_free_kbytes=67584"
+
+
+def waiting(name: str, of_time: float) -> Host:
+    """A host whose setting of old is too large a reserve: another one saves waiting, and its
+    verdict names that, though a third saves more of a CPU."""
+    saving = Saving(of_time / 2, of_time, of_time * 1.5)
+    reserve = Effect("min_free_kbytes 67584", RESERVE, "helps", 0.2, 0.0, None, saving)
+    busy = host(name, 3.0)
+    return replace(
+        busy, effects=[*busy.effects, reserve], setting=RESERVE, disk_wait_percent=60.0,
+        memory_wait_percent=2.0, read_gib=15.5,
+    )  # fmt: skip
+
+
+def test_the_setting_of_a_host_is_the_one_that_its_verdict_names() -> None:
+    found = Fleet([waiting("slow0", 5.0), waiting("slow1", 8.0), host("busy", 3.0)])
+    slow = found.hosts[0]
+    assert slow.best is not None and slow.best.setting == RESERVE
+    assert (slow.best_saving_percent_of_cpu, slow.best_saving_percent_of_time) == (0.2, 5.0)
+    text = " ".join(found.summary())
+    assert f"On 2 hosts set {RESERVE}: it saves 5 to 8 % of the elapsed time there" in text
+    assert "On 1 host set vm.watermark_scale_factor=200: it saves 3 to 3 % of a CPU there" in text
+    # Otherwise the three are alike: they wait, and another setting is named.
+    assert found.clusters() == [["slow0", "slow1"], ["busy"]]
+    quantiles = found.quantiles()
+    assert quantiles["best_saving_percent_of_time"][1.0] == 8.0
+    assert quantiles["best_saving_percent_of_time"][0.0] == 0.0
+    assert quantiles["disk_wait_percent"][0.5] == 60.0, "of the hosts that say"
+    page = found.html()
+    assert page.count(f"<td>{RESERVE}") == 3, "in its group, and twice in the list of hosts"
+    assert "waited for disks %" in page and "saves % of the time" in page
+    pandas = pytest.importorskip("pandas", reason="SKIPPED: pandas is missing")
+    assert isinstance(found.to_pandas(), pandas.DataFrame)
+    assert list(found.to_pandas()["setting"]) == [RESERVE, RESERVE, "vm.watermark_scale_factor=200"]
+
+
+def test_hosts_that_wait_for_disks_are_not_alike_with_those_that_do_not() -> None:
+    calm = host("calm", 0.0)
+    waits = [replace(calm, source=f"waits{at}", disk_wait_percent=50.0 + at) for at in range(2)]
+    assert Fleet([calm, *waits]).clusters() == [["waits0", "waits1"], ["calm"]]
+
+
+def test_a_setting_that_saves_time_on_some_hosts_and_a_cpu_on_others_says_both() -> None:
+    plain = Effect("min_free_kbytes 67584", RESERVE, "helps", 2.0, 0.0)
+    of_cpu = replace(host("busy", 3.0), effects=[plain], setting=RESERVE)
+    text = " ".join(Fleet([waiting("slow", 5.0), of_cpu]).summary())
+    expected = "it saves 5 to 5 % of the elapsed time on 1 and 2 to 2 % of a CPU on 1, by the model"
+    assert expected in text
+
+
+def test_simulated_hosts_are_called_so() -> None:
+    made = replace(host("made", 0.0), simulated=True)
+    page = Fleet([made, host("real", 0.0)]).html()
+    assert "The recordings of 1 of 2 hosts are of simulated hosts." in page
+    assert "simulated" not in Fleet([host("real", 0.0)]).html()
 
 
 def test_the_page_says_on_which_hosts_to_change_what() -> None:
@@ -207,6 +266,7 @@ def test_the_verdict_of_a_host_rules_what_its_changes_do(
         advice,
         verdict=verdict,
         reason="because",
+        setting=row.setting if verdict == "worth trying" else None,
         changes=[row],
         cost_percent_of_cpu=4.0,
         seconds=0.0,
@@ -221,6 +281,60 @@ def test_the_verdict_of_a_host_rules_what_its_changes_do(
     found = Fleet([judged, host("busy", 2.0)])
     assert judged.holds_per_s is None and len(found.clusters()) == 2
     assert "a.zonal" in found.html()
+
+
+def test_a_host_has_the_waits_the_prices_and_the_setting_of_its_advice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    advice = zonal.advise(None, only=["watermark_scale_factor"])
+    nothing, much = Saving(0.0, 0.0, 0.0), Saving(1.0, 9.0, 20.0)
+    lists = replace(
+        advice.changes[0],
+        change="numa_stat 0",
+        setting="vm.numa_stat=0",
+        command="sysctl vm.numa_stat=0",
+        saving_percent_of_cpu=much,
+        saving_percent_of_time=nothing,
+        is_worse=False,
+        same_as=["another release"],
+    )
+    # Its processor time is of reclaim alone, so that no line is given for it.
+    marks = replace(
+        lists,
+        change="min_free_kbytes 67584",
+        setting=RESERVE,
+        command=None,
+        saving_percent_of_cpu=Saving(0.0, 5.0, 9.0),
+        saving_percent_of_time=Saving(2.0, 5.0, 11.0),
+        same_as=[],
+    )
+    reclaim = ReclaimCost(2.0, 0.0, 0.5, 1000, 900, Saving(2.0, 3.0, 6.0), 60.0, 2.0, 15.2)
+    told = replace(
+        advice,
+        verdict="worth trying",
+        setting=RESERVE,
+        changes=[lists, marks],
+        reclaim=reclaim,
+        cost_percent_of_cpu=1.0,
+        simulated=True,
+    )
+    monkeypatch.setattr(_fleet, "advise", lambda *_, **__: told)
+    judged = _fleet.judge(("a.zonal", {}, [], None))
+    assert (judged.disk_wait_percent, judged.memory_wait_percent) == (60.0, 2.0)
+    assert (judged.read_gib, judged.simulated, judged.setting) == (15.2, True, RESERVE)
+    assert [each.verdict for each in judged.effects] == ["helps"] * 3
+    assert judged.best is not None and judged.best.setting == RESERVE
+    assert judged.best_saving_percent_of_time == 5.0
+    assert judged.best_saving_percent_of_cpu == 4.0, "lists and reclaim together, and no more"
+
+
+def test_the_setting_of_a_real_advice_is_one_of_its_rows() -> None:
+    advice = zonal.advise()
+    assert (advice.setting is not None) == (advice.verdict == "worth trying")
+    if advice.setting is not None:
+        assert advice.reason.startswith(advice.setting)
+        assert advice.setting in [row.setting for row in advice.changes]
+    assert advice.recordings[0].setting == advice.setting and not advice.simulated
 
 
 def test_a_name_that_is_no_utf_8_is_on_the_page_and_in_the_table(tmp_path: Path) -> None:

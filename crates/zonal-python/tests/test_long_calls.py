@@ -28,7 +28,7 @@ ENDLESS = 'machine="xeon-2007-8", run_us=600_000_000'
         "[zonal.advise() for _ in range(99)]",
         "[zonal.conform(live=True) for _ in range(99_999)]",
         "[list(zonal.Recording().events()) for _ in range(999)]",
-        "lab.Machine.host()",
+        "[lab.Machine.host() for _ in range(99)]",
         "[zonal.Pool(256 << 20, prefault=True) for _ in range(999)]",
     ],
 )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Set, get_args, get_type_hints
 
 import pytest
 
 import zonal
-from zonal import lab
+from zonal import advice, lab
 
 SHORT = {"warm_us": 50, "run_us": 200}
 
@@ -60,9 +61,64 @@ def test_the_typed_fields_are_all_that_the_library_writes(result: zonal.Result) 
     assert without_none(names(result)) == without_none(result.to_dict())
 
 
-def test_types_of_fields_are_those_that_are_declared(result: zonal.Result) -> None:
-    from typing import get_type_hints
+def test_no_key_of_the_json_is_left_out_where_it_is_null(result: zonal.Result) -> None:
+    def check(told: Any, typed: Any, place: str) -> None:
+        if isinstance(told, dict) and isinstance(typed, dict):
+            assert set(told) <= set(typed), f"{place}: {sorted(set(told) - set(typed))}"
+            for key, value in told.items():
+                check(value, typed[key], f"{place}.{key}")
+        elif isinstance(told, list) and isinstance(typed, list):
+            for each, other in zip(told, typed):
+                check(each, other, f"{place}[]")
 
+    check(result.to_dict(), names(result), type(result).__name__)
+
+
+def written_by_rust(sources: Path) -> Dict[str, Set[str]]:
+    """By name, the keys that each struct of a crate has as JSON."""
+    found: Dict[str, Set[str]] = {}
+    flat: Dict[str, List[str]] = {}
+    struct = re.compile(r"#\[derive\([^)]*\bSerialize\b[^)]*\)\]\s*pub struct (\w+) \{(.*?)\n\}", re.S)
+    for path in sorted(sources.rglob("*.rs")):
+        for name, body in struct.findall(path.read_text()):
+            keys, attribute = set(), ""
+            for line in body.splitlines():
+                if line.strip().startswith("#[serde("):
+                    attribute = line
+                field = re.match(r"    pub(?:\([^)]*\))? (\w+): (.*),", line)
+                if field is None:
+                    continue
+                if "flatten" in attribute:
+                    flat.setdefault(name, []).append(field[2])
+                elif "skip)" not in attribute:
+                    keys.add(field[1])
+                attribute = ""
+            assert name not in found, f"two structs are named {name}"
+            found[name] = keys
+    for name, parts in flat.items():
+        found[name].update(*(found[part] for part in parts))
+    return found
+
+
+def test_advice_has_each_field_of_the_library_whether_a_recording_has_it_or_not() -> None:
+    sources = Path(__file__).resolve().parents[2] / "zonal-replay" / "src"
+    if not sources.is_dir():
+        pytest.skip("SKIPPED: the library's sources are not beside the tests")
+    rust = written_by_rust(sources)
+    kinds = [getattr(advice, name) for name in advice.__all__]
+    for kind in kinds:
+        fields = {field.name for field in dataclasses.fields(kind)}
+        assert fields == rust[kind.__name__], kind.__name__
+    # And each struct in one of them is one of them.
+    assert {"Advice", "AdvisedOn", "ReclaimCost", "Row", "Saving"} <= {k.__name__ for k in kinds}
+    for kind in kinds:
+        for name, hint in get_type_hints(kind).items():
+            for inner in [hint, *get_args(hint)]:
+                if dataclasses.is_dataclass(inner):
+                    assert inner in kinds or inner is advice.ReclaimJudged, f"{kind}.{name}"
+
+
+def test_types_of_fields_are_those_that_are_declared(result: zonal.Result) -> None:
     def check(value: Any) -> None:
         for name, hint in get_type_hints(type(value)).items():
             if name in ("_json", "_page", "row_type") or not hasattr(value, name):

@@ -19,7 +19,7 @@ from ._crew import Ended, Tasks, checked, crew_of
 from ._errors import ArgumentError, Error, TraceError
 from ._html import table
 from ._paths import PathLike, is_cut_url, path_text, shown
-from .advice import Row
+from .advice import Advice, Row, Saving
 
 __all__ = ["Effect", "Fleet", "Host", "fleet"]
 
@@ -29,6 +29,8 @@ _QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 _STEP = math.log(4.0)
 #: Verdicts of :func:`zonal.advise`.
 _TRY, _UNKNOWN = "worth trying", "not known"
+#: What saves no time.
+_NO_TIME = Saving(0.0, 0.0, 0.0)
 #: What a change does on a host.
 _SIDES = ("helps", "harms", "nothing", _UNKNOWN)
 
@@ -51,6 +53,9 @@ class Effect:
     memory_mib_worst: float
     #: A cost that no figure counts, if lists hold more: that of caches.
     not_counted: Optional[str] = None
+    #: Percent of the elapsed time that it saves of waiting for disks; nothing where the recording
+    #: has no waits.
+    saving_percent_of_time: Saving = _NO_TIME
 
 
 @dataclass(frozen=True)
@@ -78,14 +83,32 @@ class Host:
     #: What :func:`zonal.advise` says, and why: ``worth trying``, ``change nothing``, ``not known``.
     verdict: Optional[str] = None
     why: Optional[str] = field(default=None, repr=False)
+    #: The setting that this verdict names as worth trying.
+    setting: Optional[str] = None
+    #: Whether the lab made the recording.
+    simulated: Optional[bool] = None
+    #: Percent of the time in which some task waited for a disk, and for memory, and what was read
+    #: from disks. ``None``: the recording does not say.
+    disk_wait_percent: Optional[float] = None
+    memory_wait_percent: Optional[float] = None
+    read_gib: Optional[float] = None
 
     @property
     def best(self) -> Optional[Effect]:
-        """The setting that helps most, if the verdict is that one is worth trying."""
-        if self.verdict != _TRY:
+        """The setting that the verdict names, if that is that one is worth trying."""
+        if self.verdict != _TRY or self.setting is None:
             return None
-        helps = [each for each in self.effects if each.verdict == "helps" and each.setting]
-        return max(helps, key=lambda each: each.saving_percent_of_cpu, default=None)
+        return next((each for each in self.effects if each.setting == self.setting), None)
+
+    @property
+    def best_saving_percent_of_cpu(self) -> float:
+        """What that setting saves, in percent of one CPU; 0 without one."""
+        return self.best.saving_percent_of_cpu if self.best else 0.0
+
+    @property
+    def best_saving_percent_of_time(self) -> float:
+        """What that setting saves, in percent of the elapsed time; 0 without one."""
+        return self.best.saving_percent_of_time.mid if self.best else 0.0
 
 
 @dataclass(frozen=True)
@@ -111,8 +134,9 @@ class Fleet:
 
     def quantiles(self) -> Dict[str, Dict[float, float]]:
         """By figure, its value that this part of the judged hosts does not exceed."""
-        names = ("cost_percent_of_cpu", "holds_per_s", "list_mib", "refill_error_percent",
-                 "drain_error_percent")  # fmt: skip
+        names = ("cost_percent_of_cpu", "holds_per_s", "list_mib", "disk_wait_percent",
+                 "memory_wait_percent", "best_saving_percent_of_cpu", "best_saving_percent_of_time",
+                 "refill_error_percent", "drain_error_percent")  # fmt: skip
         found = {}
         for name in names:
             values = [getattr(host, name) for host in self.judged]
@@ -134,7 +158,7 @@ class Fleet:
     def clusters(self) -> List[List[str]]:
         """Sources of hosts whose loads behave alike, the largest group first: within a factor of
         four of each other, step by step, in allocations, zone lock holds and pages on lists of each
-        CPU, and with the same settings helping and harming."""
+        CPU and in waiting for disks, and with the same settings named, helping and harming."""
         groups: List[Tuple[Tuple[object, ...], List[float], List[str]]] = []
         for host in sorted(self.judged, key=lambda host: host.source):
             kind, place = _behaviour(host)
@@ -161,11 +185,9 @@ class Fleet:
         for setting, count in best.most_common():
             effects = [host.best for host in judged if host.best is not None]
             effects = [each for each in effects if each.setting == setting]
-            saved = [each.saving_percent_of_cpu for each in effects]
             hosts = "host" if count == 1 else "hosts"
             lines.append(
-                f"On {count:,} {hosts} set {setting}: it saves {min(saved):.3g} to "
-                f"{max(saved):.3g} % of a CPU there, by the model."
+                f"On {count:,} {hosts} set {setting}: it saves {_saved(effects)}, by the model."
             )
             for what in sorted({each.not_counted for each in effects if each.not_counted}):
                 lines.append(f"Not counted in what {setting} saves: {what}.")
@@ -175,6 +197,11 @@ class Fleet:
                     f"Do not set {change} everywhere: it helps {len(sides['helps']):,} hosts and "
                     f"harms {len(sides['harms']):,}."
                 )
+        simulated = sum(bool(host.simulated) for host in judged)
+        if simulated:
+            lines.append(
+                f"The recordings of {simulated:,} of {len(judged):,} hosts are of simulated hosts."
+            )
         if self.bad:
             count = len(self.bad)
             lines.append(f"{count:,} recordings could not be judged; they are listed below.")
@@ -199,7 +226,8 @@ class Fleet:
             "table{border-collapse:collapse;margin:1em 0}td,th{border-bottom:1px solid #ccc;"
             "padding:.2em .6em;text-align:left}caption{text-align:left;font-weight:bold}"
             "ul{font-size:17px}</style><h1>Settings of page allocators</h1>"
-            "<p>Costs and savings are modelled from recordings, in percent of one CPU.</p>"
+            "<p>Costs and savings are modelled from recordings, in percent of one CPU, or of the "
+            "elapsed time. Time in which some task waited for a disk is the kernel's figure.</p>"
             f"<ul>{lines}</ul>{self._tables()}</html>"
         )
 
@@ -220,8 +248,9 @@ class Fleet:
         for members in self.clusters():
             host = by_source[members[0]]
             groups.append([len(members), members[0], _advice(host), host.cost_percent_of_cpu,
-                           host.holds_per_s, host.list_mib])  # fmt: skip
-        heads = ["hosts", "for example", "advice", "cost %", "lock holds/s", "MiB on lists"]
+                           host.holds_per_s, host.list_mib, host.disk_wait_percent])  # fmt: skip
+        heads = ["hosts", "for example", "advice", "cost %", "lock holds/s", "MiB on lists",
+                 "waited for disks %"]  # fmt: skip
         parts.append(table("Loads that behave alike", heads, groups))
         if self.unknown:
             rows = [[host.source, host.why] for host in self.unknown]
@@ -231,10 +260,12 @@ class Fleet:
             parts.append(table("Recordings that could not be judged", ["recording", "reason"], bad))
         hosts = [
             [host.source, host.kernel_release, host.cpus, host.cost_percent_of_cpu,
-             host.refill_error_percent, _advice(host)]
+             host.disk_wait_percent, host.refill_error_percent, _advice(host),
+             host.best_saving_percent_of_cpu, host.best_saving_percent_of_time]
             for host in self.judged
         ]  # fmt: skip
-        heads = ["recording", "kernel", "CPUs", "cost %", "model error %", "advice"]
+        heads = ["recording", "kernel", "CPUs", "cost %", "waited for disks %", "model error %",
+                 "advice", "saves % of a CPU", "saves % of the time"]  # fmt: skip
         every = table("Every host", heads, hosts)
         parts.append(f"<details><summary>Every host</summary>{every}</details>")
         return "".join(parts)
@@ -364,13 +395,22 @@ def _judged(source: str, path: str, only: List[str], limit: Optional[int]) -> Ho
     found = advise(path, only=only, limit=limit)
     effects = []
     for row in found.changes:
-        verdict = _side(found.verdict, row)
-        # Nothing saves more than all that is spent.
-        saving = min(row.saving_percent_of_cpu.mid, max(found.cost_percent_of_cpu, 0.0))
+        verdict = _side(found, row)
+        saving = min(row.saving_percent_of_cpu.mid, _spent(found))
         for name in [row.change, *row.same_as]:
             setting = row.setting if name == row.change else None
-            memory = row.memory_mib_worst
-            effects.append(Effect(name, setting, verdict, saving, memory, row.not_counted))
+            effects.append(
+                Effect(
+                    name,
+                    setting,
+                    verdict,
+                    saving,
+                    row.memory_mib_worst,
+                    row.not_counted,
+                    row.saving_percent_of_time,
+                )
+            )
+    reclaim = found.reclaim
     return Host(
         source,
         name=found.trace,
@@ -386,22 +426,50 @@ def _judged(source: str, path: str, only: List[str], limit: Optional[int]) -> Ho
         effects=effects,
         verdict=found.verdict,
         why=found.reason,
+        setting=found.setting,
+        simulated=found.simulated,
+        disk_wait_percent=reclaim.disk_wait_percent if reclaim else None,
+        memory_wait_percent=reclaim.memory_wait_percent if reclaim else None,
+        read_gib=reclaim.read_gib if reclaim else None,
     )
 
 
-def _side(verdict: str, row: Row) -> str:
-    """What a change does on a host with this verdict."""
-    if verdict == _UNKNOWN:
+def _spent(found: Advice) -> float:
+    """Percent of one CPU that is spent: nothing saves more."""
+    reclaim = found.reclaim.percent_of_cpu.mid if found.reclaim else 0.0
+    return max(found.cost_percent_of_cpu, 0.0) + reclaim
+
+
+def _side(found: Advice, row: Row) -> str:
+    """What a change does on the host of this advice."""
+    if found.verdict == _UNKNOWN:
         return _UNKNOWN
-    if verdict == _TRY and row.command is not None and row.setting is not None:
-        return "helps"
+    if found.verdict == _TRY and row.setting is not None:
+        # What the verdict names helps, also where its line is not given for the lists alone.
+        if row.setting == found.setting or row.command is not None:
+            return "helps"
     return "harms" if row.is_worse else "nothing"
+
+
+def _saved(effects: Sequence[Effect]) -> str:
+    """What a setting saves on some hosts: of the time where the model promises that, of a CPU on
+    the others."""
+    of_time = [e.saving_percent_of_time.mid for e in effects if e.saving_percent_of_time.low > 0.0]
+    of_cpu = [e.saving_percent_of_cpu for e in effects if e.saving_percent_of_time.low <= 0.0]
+    parts = [
+        (f"{min(saved):.3g} to {max(saved):.3g} % of {what}", len(saved))
+        for what, saved in (("the elapsed time", of_time), ("a CPU", of_cpu))
+        if saved
+    ]
+    if len(parts) == 1:
+        return f"{parts[0][0]} there"
+    return " and ".join(f"{text} on {count:,}" for text, count in parts)
 
 
 def _advice(host: Host) -> Optional[str]:
     if host.verdict == _UNKNOWN:
         return _UNKNOWN
-    return host.best.setting if host.best else "change nothing"
+    return host.setting or "change nothing"
 
 
 def _expanded(recordings: Any, options: Dict[str, Any]) -> List[str]:
@@ -462,4 +530,7 @@ def _behaviour(host: Host) -> Tuple[Tuple[object, ...], List[float]]:
     # A recording of one moment has no rates.
     rate = (host.allocs or 0) / host.seconds if host.seconds else 0.0
     figures = (rate, host.holds_per_s or 0.0, (host.list_mib or 0.0) * 256)
-    return (host.verdict, *notable), [math.log(f / (host.cpus or 1) + 1e-3) for f in figures]
+    place = [math.log(figure / (host.cpus or 1) + 1e-3) for figure in figures]
+    # Waits of less than a percent are alike.
+    place.append(math.log((host.disk_wait_percent or 0.0) + 1.0))
+    return (host.verdict, host.setting, *notable), place

@@ -16,6 +16,7 @@ __all__ = [
     "LockWaits",
     "ModelError",
     "NotJudged",
+    "ReclaimCost",
     "Row",
     "Saving",
     "WaitCheck",
@@ -24,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Saving:
-    """What a change saves, in percent of one CPU; less than nothing is lost."""
+    """What a change saves, in percent of one CPU or of the time; less than nothing is lost."""
 
     low: float
     """At least, by the model's error and the prices' uncertainty."""
@@ -96,6 +97,10 @@ class Row:
     """What it saves."""
     reclaim_saving_percent_of_cpu: Saving
     """Of it, what it saves of reclaim and of reading pages of files again."""
+    saving_percent_of_time: Saving
+    """What it saves of waiting for disks, in percent of the recording's time; nothing where the
+    recording has no waits.
+    """
     lock_holds_percent: float
     """Holds of zone locks against the recorded ones, in percent."""
     memory_mib_worst: float
@@ -163,6 +168,36 @@ class WaitCheck:
 
 
 @dataclass(frozen=True)
+class ReclaimCost:
+    """What reclaim took in a recording. Measured (simulated, where the lab made the recording), but
+    for the price of reading.
+    """
+
+    background_percent: float
+    """Background reclaim, in percent of a CPU."""
+    compaction_percent: float
+    """Background compaction, in percent of a CPU."""
+    direct_percent: float
+    """Direct reclaim, in percent of one thread's time: it also waits."""
+    reclaimed_pages: int
+    """Pages that were reclaimed."""
+    read_again_pages: int
+    """Pages of files that had been reclaimed and were read again."""
+    percent_of_cpu: Saving
+    """All of it and reading these pages again, in percent of a CPU."""
+    disk_wait_percent: Optional[float]
+    """Time in which some task of the host waited for a disk, in percent of the recording's time;
+    ``None``: not in the recording.
+    """
+    memory_wait_percent: Optional[float]
+    """The same for memory: for reclaim, or for a page of a file that had been reclaimed, which is a
+    wait for a disk, too.
+    """
+    read_gib: Optional[float]
+    """What the host read from its disks, in GiB."""
+
+
+@dataclass(frozen=True)
 class AdvisedOn:
     """What one recording says by itself."""
 
@@ -172,6 +207,8 @@ class AdvisedOn:
     """What to do, by it alone."""
     reason: str
     """Why, in words."""
+    setting: Optional[str]
+    """The setting that is worth trying by it alone."""
     cost_percent_of_cpu: float
     """What the allocator's waits and refills take of one CPU."""
     model_error_percent: ModelError
@@ -180,6 +217,8 @@ class AdvisedOn:
     """Waits of the model beside the measured ones."""
     lock_waits: Optional[LockWaits]
     """Waits in it; ``None``: not recorded."""
+    reclaim: Optional[ReclaimCost]
+    """What reclaim cost in it; ``None``: it does not say."""
     not_judged: List[NotJudged]
     """Stretches that no prediction covers."""
     reclaim_judged: List[ReclaimJudged]
@@ -206,6 +245,12 @@ class Advice(Result):
     """What to do."""
     reason: str
     """Why, in words."""
+    setting: Optional[str]
+    """The setting that is worth trying, such as ``vm.numa_stat=0``; ``None`` under another verdict.
+    """
+    simulated: bool
+    """Whether the lab made a recording: then what is called measured or the kernel's is simulated.
+    """
     cost_percent_of_cpu: float
     """What the allocator's waits and refills take of one CPU: counted by the kernel's own moves,
     priced by ``cost``.
@@ -224,6 +269,8 @@ class Advice(Result):
     """Waits in the recording, as ``perf lock contention`` has them; ``None``: not recorded, or
     several recordings.
     """
+    reclaim: Optional[ReclaimCost]
+    """What reclaim cost; ``None``: the recording does not say, or several recordings."""
     model_error_percent: ModelError
     """By how much the model is off on this recording."""
     not_judged: List[NotJudged]
@@ -272,4 +319,5 @@ class Advice(Result):
         return [replace(row, wait_us_per_s=None) for row in every]
 
     def _caption(self) -> str:
-        return f"{self.trace}: {self.verdict}: {self.reason} (modelled)"
+        of = "modelled, of a simulated recording" if self.simulated else "modelled"
+        return f"{self.trace}: {self.verdict}: {self.reason} ({of})"

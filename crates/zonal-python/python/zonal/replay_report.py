@@ -483,6 +483,8 @@ class TraceFacts:
     """Its name."""
     kernel_release: Optional[str]
     """The recorded kernel's release, such as ``6.18.44-fc``."""
+    simulated: bool
+    """Whether the lab made it: then what is the kernel's is simulated."""
     cpus: int
     """CPUs that it names."""
     nodes: int

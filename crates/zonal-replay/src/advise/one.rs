@@ -36,6 +36,8 @@ pub struct Advice {
     pub verdict: Verdict,
     /// Why, in words.
     pub reason: String,
+    /// The setting that is worth trying, such as `vm.numa_stat=0`; `None` under another verdict.
+    pub setting: Option<String>,
     /// Whether the lab made a recording: then what is called measured or the kernel's is simulated.
     pub simulated: bool,
     /// What the allocator's waits and refills take of one CPU: counted by the kernel's own moves,
@@ -102,6 +104,8 @@ pub struct AdvisedOn {
     pub verdict: Verdict,
     /// Why, in words.
     pub reason: String,
+    /// The setting that is worth trying by it alone.
+    pub setting: Option<String>,
     /// What the allocator's waits and refills take of one CPU.
     pub cost_percent_of_cpu: f64,
     /// By how much the model is off.
@@ -140,6 +144,7 @@ impl Advice {
             trace: advice.trace.clone(),
             verdict: advice.verdict,
             reason: advice.reason.clone(),
+            setting: advice.setting.clone(),
             cost_percent_of_cpu: advice.cost_percent_of_cpu,
             model_error_percent: advice.model_error_percent,
             wait_check: advice.wait_check,
@@ -167,6 +172,7 @@ pub fn advise(
 ) -> Result<Advice, ReplayError> {
     let Measured { mut advice, case } = measure(recording, options, watch)?;
     (advice.verdict, advice.reason) = case.decide(&advice.changes);
+    advice.setting = case.setting(advice.verdict, &advice.changes);
     advice.changes = row::joined(std::mem::take(&mut advice.changes));
     advice.recordings = vec![advice.alone()];
     Ok(advice)
@@ -220,6 +226,7 @@ pub(super) fn measure(
         schema_version: 2,
         verdict: Verdict::NotKnown,
         reason: String::new(),
+        setting: None,
         simulated: machine.is_simulated,
         cost_percent_of_cpu: case.cost,
         wait_us_per_s: (waits * 1000.0).round() / 1000.0,

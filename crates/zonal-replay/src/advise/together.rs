@@ -98,7 +98,8 @@ fn together(all: &[Measured]) -> Advice {
         .iter()
         .map(|Measured { advice, case }| {
             let (verdict, reason) = case.decide(&advice.changes);
-            AdvisedOn { verdict, reason, ..advice.alone() }
+            let setting = case.setting(verdict, &advice.changes);
+            AdvisedOn { verdict, reason, setting, ..advice.alone() }
         })
         .collect();
     let (notes, faults) = remarks(all);
@@ -130,6 +131,7 @@ fn together(all: &[Measured]) -> Advice {
         schema_version: first.schema_version,
         verdict,
         reason,
+        setting: case.setting(verdict, &rows),
         simulated: known.iter().any(|one| one.advice.simulated),
         cost_percent_of_cpu: case.cost,
         wait_us_per_s: middle(|one| one.advice.wait_us_per_s),

@@ -126,9 +126,8 @@ impl Case {
         if let Some(reason) = self.by_waits(rows, reclaim) {
             return Some((Verdict::WorthTrying, reason));
         }
-        let saving = |row: &Row| row.reclaim_saving_percent_of_cpu;
-        let best = usable(rows).max_by(|a, b| saving(a).mid.total_cmp(&saving(b).mid))?;
-        let of_best = saving(best);
+        let best = best(usable(rows), |row| row.reclaim_saving_percent_of_cpu)?;
+        let of_best = best.reclaim_saving_percent_of_cpu;
         let high = of_best.at_most(reclaim.high).high;
         (high >= WORTH_PERCENT).then(|| {
             let wrong = self.wrong.as_ref().map_or(String::new(), |wrong| format!("; {wrong}"));
@@ -143,13 +142,25 @@ impl Case {
     }
 
     /// The setting that saves most of the time that is waited for disks, if that is worth a change.
+    fn best_by_waits<'r>(&self, rows: &'r [Row]) -> Option<&'r Row> {
+        self.reclaim.filter(|_| self.allocs >= ALLOCS_MIN)?;
+        let worth = usable(rows).filter(|row| row.saving_percent_of_time.low >= WORTH_PERCENT);
+        best(worth, |row| row.saving_percent_of_time)
+    }
+
+    /// The setting that `verdict` names as worth trying.
+    pub(super) fn setting(&self, verdict: Verdict, rows: &[Row]) -> Option<String> {
+        if verdict != Verdict::WorthTrying {
+            return None;
+        }
+        let named = self.best_by_waits(rows).or_else(|| best_of_cpu(rows))?;
+        named.setting.clone()
+    }
+
+    /// Why that setting is worth trying.
     fn by_waits(&self, rows: &[Row], reclaim: Saving) -> Option<String> {
-        let saving = |row: &Row| row.saving_percent_of_time;
-        let worth = usable(rows).filter(|row| saving(row).low >= WORTH_PERCENT);
-        // Of those that are equally good the first: the kernel's own choice is before others.
-        let best = worth
-            .max_by(|a, b| saving(a).mid.total_cmp(&saving(b).mid).then(b.place.cmp(&a.place)))?;
-        let Saving { low, mid, high } = saving(best);
+        let best = self.best_by_waits(rows)?;
+        let Saving { low, mid, high } = best.saving_percent_of_time;
         let of_cpu = best.reclaim_saving_percent_of_cpu.at_most(reclaim.high).high;
         let mut more = self.wrong.as_ref().map_or(String::new(), |wrong| format!("; {wrong}"));
         let whole = best.saving_percent_of_cpu;
@@ -206,8 +217,7 @@ impl Case {
         }
         let Case { cost, error, .. } = *self;
         let off = error.most.unwrap_or(0.0);
-        let best = usable(rows)
-            .max_by(|a, b| a.saving_percent_of_cpu.mid.total_cmp(&b.saving_percent_of_cpu.mid));
+        let best = best_of_cpu(rows);
         // No setting saves more than all of it.
         let all = cost.max(0.0) + self.reclaim.map_or(0.0, |reclaim| reclaim.mid);
         let most = best.map_or(0.0, |row| row.saving_percent_of_cpu.mid).clamp(0.0, all);
@@ -251,6 +261,17 @@ impl Case {
 /// Settings that are not worse.
 fn usable(rows: &[Row]) -> impl Iterator<Item = &Row> {
     rows.iter().filter(|row| !row.is_worse && row.setting.is_some())
+}
+
+/// The row whose saving is the largest. Of those that are equally good the first: the kernel's own
+/// choice is before others, and equal rows become one under the first one's name.
+fn best<'r>(rows: impl Iterator<Item = &'r Row>, saving: fn(&Row) -> Saving) -> Option<&'r Row> {
+    rows.max_by(|a, b| saving(a).mid.total_cmp(&saving(b).mid).then(b.place.cmp(&a.place)))
+}
+
+/// The usable setting that saves most of a CPU, worth it or not.
+fn best_of_cpu(rows: &[Row]) -> Option<&Row> {
+    best(usable(rows), |row| row.saving_percent_of_cpu)
 }
 
 #[cfg(test)]
@@ -301,6 +322,13 @@ mod tests {
         assert_eq!(verdict, Verdict::WorthTrying);
         assert!(reason.starts_with("vm.numa_stat=0: saves 2.00 % of a CPU (1.32 to "), "{reason}");
         assert!(!reason.contains("not counted"), "{reason}");
+        let rows = saves(20_000.0);
+        let named = case(5.0).setting(verdict, &rows);
+        assert_eq!(named.as_deref(), Some("vm.numa_stat=0"));
+        assert_eq!(case(5.0).setting(Verdict::ChangeNothing, &rows), None);
+        let other = Row { setting: Some("x=1".to_owned()), place: 1, ..rows[0].clone() };
+        let two = [rows[0].clone(), other];
+        assert!(case(5.0).decide(&two).1.starts_with("vm.numa_stat=0: "), "the first of equals");
         let mut longer = saves(20_000.0);
         longer[0].not_counted = Some("longer lists".to_owned());
         let (_, reason) = case(5.0).decide(&longer);
@@ -388,6 +416,15 @@ mod tests {
         assert_eq!(verdict, Verdict::WorthTrying);
         let expected = "vm.min_free_kbytes=7: saves 40.0 % of the elapsed time (20.0 to 55.0)";
         assert!(reason.starts_with(expected), "the first of equal ones: {reason}");
+        let named = case.setting(verdict, &rows);
+        assert_eq!(named.as_deref(), Some("vm.min_free_kbytes=7"), "the reason's");
+        let saves_more_of_a_cpu = Row {
+            setting: Some("vm.numa_stat=0".to_owned()),
+            saving_percent_of_cpu: Saving { low: 9.0, mid: 9.0, high: 9.0 },
+            ..Row::default()
+        };
+        let mixed = [saves_more_of_a_cpu, of_time(20.0, 5, "vm.min_free_kbytes=7")];
+        assert_eq!(case.setting(case.decide(&mixed).0, &mixed), named);
         let (waited, of_cpu) =
             ("62.0 % of the time some task", "of a CPU up to 8.00 %, or nothing");
         assert!(reason.contains(waited) && reason.contains(of_cpu), "{reason}");
