@@ -36,26 +36,21 @@ impl Report {
             only_before: only(&earlier.rows, &self.rows),
             only_now: only(&self.rows, &earlier.rows),
         };
-        let mut machine = Vec::new();
-        for now in &self.rows {
-            let Some(before) = earlier.rows.iter().find(|row| row.same_place(now)) else {
-                continue;
-            };
-            if now.subject == LIMIT {
-                match limit(before, now) {
-                    Some(slower) => machine.push(slower),
-                    None => comparison.busy.push(now.place()),
-                }
-                continue;
-            }
-            let of_limit = |rows: &[Row]| {
-                rows.iter().find(|row| row.subject == LIMIT && row.same_cell(now)).cloned()
-            };
-            let slower = of_limit(&earlier.rows).zip(of_limit(&self.rows));
-            let slower = slower.and_then(|(before, now)| limit(&before, &now)).unwrap_or(1.0);
+        let before = |now: &Row| earlier.rows.iter().find(|row| row.same_place(now));
+        let of_limit = self.rows.iter().filter(|row| row.subject == LIMIT);
+        let limits: Vec<(&Row, Option<f64>)> =
+            of_limit.filter_map(|now| Some((now, limit(before(now)?, now)))).collect();
+        let busy = limits.iter().filter(|(_, slower)| slower.is_none());
+        comparison.busy.extend(busy.map(|(now, _)| now.place()));
+        for now in self.rows.iter().filter(|row| row.subject != LIMIT) {
+            let Some(before) = before(now) else { continue };
+            let of_cell = limits.iter().find(|(limit, _)| limit.same_cell(now));
+            let slower = of_cell.and_then(|(_, slower)| *slower).unwrap_or(1.0);
             judge(&mut comparison, (before, now), slower);
         }
-        comparison.notices.extend(notice(machine));
+        comparison
+            .notices
+            .extend(notice(limits.iter().filter_map(|(_, slower)| *slower).collect()));
         if comparison.only_now.len() == self.rows.len() {
             return Err(CompareError::NothingShared);
         }
