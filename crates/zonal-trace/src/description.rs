@@ -78,7 +78,8 @@ pub struct MachineDescription {
     /// The process of the command that the recorder started; `None`: it started none, or did not
     /// say.
     pub command_pid: Option<i32>,
-    /// Whether the lab made the recording, and no host: all its figures are simulated.
+    /// Whether the lab or [`scale`](crate::make::scale) made the recording, and no host: all its
+    /// figures are simulated.
     pub is_simulated: bool,
     /// How the kernel was built and the recording made.
     pub flags: Flags,
@@ -250,7 +251,7 @@ fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
         clock: Clock { name: meta.clock.clone(), step_ns: meta.clock_step_ns.unwrap_or(1).max(1) },
         workload_ns: meta.t_start_ns.zip(meta.t_end_ns),
         command_pid: meta.command_pid,
-        is_simulated: meta.lab.as_ref().is_some_and(|lab| lab.kind.as_deref() == Some("simulated")),
+        is_simulated: meta.is_simulated(),
         flags: Flags {
             batch_scale_max: config.batch_scale_max,
             numa: config.numa,

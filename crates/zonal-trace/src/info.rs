@@ -103,7 +103,7 @@ impl fmt::Display for Info<'_> {
             ("bytes", number(self.bytes)),
             (
                 "kernel",
-                text(self.kernel) + if self.simulated { ", simulated by the lab" } else { "" },
+                text(self.kernel) + if self.simulated { ", simulated: of no host" } else { "" },
             ),
             ("workload", text(self.workload)),
             ("CPUs", number(self.cpus.map(u64::from))),

@@ -24,22 +24,35 @@ use crate::source::{Source, read_text};
 /// The file's name.
 pub(crate) const FILE: &str = "meta.json";
 
+/// What a field tells of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// The run, and each part of it.
+    Run,
+    /// The whole run only.
+    Counts,
+    /// Its start.
+    Start,
+    /// Its end.
+    End,
+}
+
 /// Fields that tell of the run and not of the machine.
-pub(crate) const OF_RUN: [&str; 14] = [
-    "name",
-    "workload",
-    "events",
-    "events_total",
-    "event_share_pct",
-    "stats",
-    "dropped_events",
-    "command_pid",
-    "t_start_ns",
-    "t_end_ns",
-    "pcp_at_start",
-    "pcp_at_end",
-    "pcp_param_changes",
-    "lab",
+pub(crate) const OF_RUN: [(&str, Of); 14] = [
+    ("name", Of::Run),
+    ("workload", Of::Run),
+    ("events", Of::Counts),
+    ("events_total", Of::Counts),
+    ("event_share_pct", Of::Counts),
+    ("stats", Of::Counts),
+    ("dropped_events", Of::Run),
+    ("command_pid", Of::Run),
+    ("t_start_ns", Of::Start),
+    ("t_end_ns", Of::End),
+    ("pcp_at_start", Of::Start),
+    ("pcp_at_end", Of::End),
+    ("pcp_param_changes", Of::Run),
+    ("lab", Of::Run),
 ];
 
 /// How many events of one kind a recorder counted.
@@ -183,6 +196,12 @@ impl Meta {
         };
         let meta = parse(&text).map_err(|error| error.in_file(source.display(FILE)))?;
         Ok(Some(meta))
+    }
+
+    /// Whether no host made it.
+    pub(crate) fn is_simulated(&self) -> bool {
+        let kind = self.lab.as_ref().and_then(|lab| lab.kind.as_deref());
+        kind.is_some_and(|kind| ["simulated", "scaled"].contains(&kind))
     }
 
     /// How many events the recorder says there are.

@@ -122,8 +122,8 @@ fn text(advice: &Advice) -> String {
 }
 
 /// What the recording's own figures are: of a host, or of the lab.
-fn measured(advice: &Advice) -> &'static str {
-    if advice.simulated { "simulated" } else { "measured" }
+fn measured(simulated: bool) -> &'static str {
+    if simulated { "simulated" } else { "measured" }
 }
 
 /// Measured waits, in the columns of `perf lock contention`.
@@ -133,7 +133,7 @@ fn lock_table(advice: &Advice) -> String {
     };
     let mut text = format!(
         "\nwaits for spinlocks, {}\n{:>12}{:>14}{:>14}{:>14}   caller\n",
-        measured(advice),
+        measured(advice.simulated),
         "contended",
         "total wait",
         "max wait",
@@ -168,25 +168,37 @@ fn waits_line(how: &str, check: &WaitCheck) -> String {
 }
 
 /// What reclaim cost, where there was any.
-fn reclaim_line(cost: &ReclaimCost) -> String {
-    let waits = cost.disk_wait_percent.zip(cost.memory_wait_percent).zip(cost.read_gib);
-    let waits = waits.map_or(String::new(), |((disk, memory), read)| {
-        format!(
-            "waits, measured: some task of the host waited for a disk {disk:.1} % of the time, for \
-             memory {memory:.1} %; {read:.2} GiB read\n"
-        )
-    });
-    let ReclaimCost { background_percent, compaction_percent, direct_percent, .. } = cost;
-    let ReclaimCost { reclaimed_pages, read_again_pages, .. } = cost;
-    let is_nothing = *reclaimed_pages == 0 && *background_percent == 0.0;
-    if is_nothing && *compaction_percent == 0.0 && *direct_percent == 0.0 {
-        return waits;
+fn reclaim_line(how: &str, cost: &ReclaimCost) -> String {
+    let ReclaimCost { background_percent, compaction_percent, direct_percent, .. } = *cost;
+    let ReclaimCost { reclaimed_pages, read_again_pages, .. } = *cost;
+    let is_any = reclaimed_pages > 0
+        || [background_percent, compaction_percent, direct_percent].iter().any(|part| *part != 0.0);
+    let mut text = String::new();
+    if is_any {
+        text = format!(
+            "reclaim, {how}: background {background_percent:.2} % of a CPU, compaction \
+             {compaction_percent:.2} %, direct {direct_percent:.2} % of a thread; \
+             {reclaimed_pages} pages reclaimed, {read_again_pages} of files read again\n"
+        );
     }
-    format!(
-        "reclaim, measured: background {background_percent:.2} % of a CPU, compaction \
-         {compaction_percent:.2} %, direct {direct_percent:.2} % of a thread; \
-         {reclaimed_pages} pages reclaimed, {read_again_pages} of files read again\n{waits}"
-    )
+    let waits = cost.disk_wait_percent.zip(cost.memory_wait_percent).zip(cost.read_gib);
+    if let Some(((disk, memory), read)) = waits {
+        text.push_str(&format!(
+            "waits, {how}: some task of the host waited for a disk {disk:.1} % of the time, for \
+             memory {memory:.1} %; {read:.2} GiB read\n"
+        ));
+    }
+    text
+}
+
+/// What a recording's waits and reclaim were, measured or simulated.
+fn figures(
+    simulated: bool,
+    (check, reclaim): (Option<&WaitCheck>, Option<&ReclaimCost>),
+) -> String {
+    let how = measured(simulated);
+    let waits = check.map(|check| waits_line(how, check)).unwrap_or_default();
+    waits + &reclaim.map(|cost| reclaim_line(how, cost)).unwrap_or_default()
 }
 
 /// What to do, and how far the model is off.
@@ -196,15 +208,10 @@ fn verdict(advice: &Advice) -> String {
         None => "none in the recording".to_owned(),
     };
     let error = &advice.model_error_percent;
-    let waits = advice
-        .wait_check
-        .as_ref()
-        .map(|check| waits_line(measured(advice), check))
-        .unwrap_or_default();
-    let reclaim = advice.reclaim.as_ref().map(reclaim_line).unwrap_or_default();
+    let figures = figures(advice.simulated, (advice.wait_check.as_ref(), advice.reclaim.as_ref()));
     format!(
         "{}: {}\nmodel against the kernel on this recording: refilled pages {}, drained pages {}\n\
-         {waits}{reclaim}",
+         {figures}",
         advice.verdict.name(),
         advice.reason,
         off(error.refill_pages),
@@ -219,15 +226,11 @@ fn each(advice: &Advice) -> String {
         "\n{} recordings: medians below, and of savings the whole range\n",
         advice.recordings.len()
     );
-    for AdvisedOn { trace, verdict, reason, wait_check, reclaim, .. } in &advice.recordings {
+    for one in &advice.recordings {
+        let AdvisedOn { trace, verdict, reason, simulated, .. } = one;
         text.push_str(&format!("  {trace}: {}: {reason}\n", verdict.name()));
-        let waits = wait_check
-            .as_ref()
-            .map(|check| waits_line(measured(advice), check))
-            .unwrap_or_default();
-        let reclaim = reclaim.as_ref().map(reclaim_line).unwrap_or_default();
-        let lines = waits.lines().chain(reclaim.lines());
-        text.extend(lines.map(|line| format!("    {line}\n")));
+        let figures = figures(*simulated, (one.wait_check.as_ref(), one.reclaim.as_ref()));
+        text.extend(figures.lines().map(|line| format!("    {line}\n")));
     }
     text
 }

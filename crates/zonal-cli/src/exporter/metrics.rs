@@ -58,6 +58,8 @@ fn with_age(metrics: &str, age_s: f64) -> String {
 
 fn of_kernel(reading: &Reading) -> String {
     let mut metrics = Metrics::new();
+    let page = Counter::level("page_bytes").means("bytes of a page");
+    metrics.family("zonal_kernel_", &page).sample(&[], reading.page_bytes);
     for (counter, value) in &OF_ZONES {
         let mut family = metrics.family("zonal_kernel_", counter);
         for zone in &reading.zones {
@@ -111,6 +113,7 @@ mod tests {
         let text = text(&reading).unwrap();
         openmetrics_parser::openmetrics::parse_openmetrics(&text).unwrap();
         for line in [
+            "zonal_kernel_page_bytes 4096",
             "zonal_kernel_free_pages{node=\"0\",zone=\"Normal\"} 100000",
             "zonal_kernel_watermark_low_pages{node=\"0\",zone=\"Normal\"} 10000",
             "zonal_kernel_pcp_pages{node=\"0\",zone=\"Normal\",cpu=\"1\"} 35",

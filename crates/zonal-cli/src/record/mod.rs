@@ -251,7 +251,10 @@ fn dry_run(args: &RecordArgs) -> anyhow::Result<Verdict> {
 /// prepared.
 fn check_load(args: &RecordArgs) -> anyhow::Result<()> {
     if let Some(pid) = args.pid {
-        ensure!(is_running(pid), "--pid {pid}: no such process runs; `pgrep -a NAME` finds one");
+        ensure!(
+            is_running(pid),
+            "--pid {pid}: there is no such process that runs; `pgrep -a NAME` finds one"
+        );
     }
     check_command(&args.command)
 }

@@ -47,7 +47,8 @@ pub fn run(args: &RecordArgs, every: Duration, window: Duration) -> anyhow::Resu
             Ok(()) => files.add(path)?,
             Err(error) if number == 0 => return Err(error),
             Err(error) => {
-                failed += 1;
+                // One that a signal ended while it waited for the host is not wanted any more.
+                failed += u32::from(signal.load(Ordering::Relaxed) == 0);
                 output::note(&format!("{} is left out: {}", path.display(), chain(&error)));
             }
         }
@@ -97,7 +98,12 @@ impl Files {
 
     /// Adds a file; the oldest go while there is no room. The last one stays in any case.
     fn add(&mut self, path: PathBuf) -> anyhow::Result<()> {
-        let bytes = fs::metadata(&path).with_context(|| format!("{}", path.display()))?.len();
+        let bytes = match fs::metadata(&path) {
+            Ok(there) => there.len(),
+            // Somebody has taken it away.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error).with_context(|| format!("{}", path.display())),
+        };
         self.bytes += bytes;
         self.all.push_back((path, bytes));
         while self.bytes > self.bytes_max && self.all.len() > 1 {
@@ -145,5 +151,8 @@ mod tests {
         fs::write(&path, [0; 100]).unwrap();
         files.add(path.clone()).unwrap();
         assert!(path.exists() && !there("a-000011.zonal").exists());
+        // One that somebody took away at once needs no room.
+        let taken = files.next();
+        files.add(taken).unwrap();
     }
 }

@@ -17,7 +17,7 @@ use zonal::text::layout_of;
 use zonal_core::types::NodeId;
 use zonal_replay::state::{Document, Origin, Text, json};
 use zonal_replay::{EndState, Replay};
-use zonal_trace::{Recording, samples};
+use zonal_trace::samples;
 
 use self::args::{NodeArgs, StateArgs, VmstatArgs};
 use crate::output;
@@ -97,7 +97,7 @@ fn shown(
 
 fn replayed(args: &StateArgs) -> anyhow::Result<EndState> {
     let recording = match &args.trace {
-        Some(path) => Recording::open(path)?,
+        Some(path) => crate::trace::open(path, None)?,
         None => samples::zlib_make_j4()?,
     };
     let mut replay = Replay::new(&recording).policy(args.policy.policy()?);

@@ -4,8 +4,6 @@ use super::screen::Screen;
 use crate::watch::rates::{FIGURES, Figure, Unit};
 use crate::watch::reading::{HUGE, Zone};
 
-/// Pages of a MiB.
-const PAGES_PER_MIB: f64 = 256.0;
 /// Marks from little to much; of a terminal that has no more than ASCII too.
 const LEVELS: [char; 8] = [' ', '.', ':', '-', '=', '+', '*', '#'];
 
@@ -13,9 +11,15 @@ const LEVELS: [char; 8] = [' ', '.', ':', '-', '=', '+', '*', '#'];
 pub const ZONE_HEADS: [&str; 8] =
     ["zone", "free", "min", "low", "high", "state", "on lists", "not huge"];
 
+/// What memory is shown in: pages, or MiB of so many pages.
+pub type MibPages = Option<f64>;
+
 /// Pages, in pages or MiB.
-pub fn pages(pages: u64, mib: bool) -> String {
-    if mib { format!("{:.1}", pages as f64 / PAGES_PER_MIB) } else { pages.to_string() }
+pub fn pages(pages: u64, mib: MibPages) -> String {
+    match mib {
+        Some(each) => format!("{:.1}", pages as f64 / each),
+        None => pages.to_string(),
+    }
 }
 
 /// What memory is shown in.
@@ -35,7 +39,7 @@ pub fn state(zone: &Zone) -> &'static str {
 }
 
 /// A zone's row.
-pub fn zone(zone: &Zone, mib: bool) -> [String; 8] {
+pub fn zone(zone: &Zone, mib: MibPages) -> [String; 8] {
     let [min, low, high] = zone.marks.map(|mark| pages(mark, mib));
     let unusable = zone.unusable(HUGE).map(|share| format!("{:.0} %", share * 100.0));
     [
@@ -51,11 +55,13 @@ pub fn zone(zone: &Zone, mib: bool) -> [String; 8] {
 }
 
 /// A figure's value in a second.
-pub fn rate(figure: Figure, value: Option<f64>, mib: bool) -> String {
+pub fn rate(figure: Figure, value: Option<f64>, mib: MibPages) -> String {
     match (value, figure.unit) {
         (None, _) => "-".to_owned(),
-        (Some(value), Unit::Pages) if mib => format!("{:.1} MiB/s", value / PAGES_PER_MIB),
-        (Some(value), Unit::Pages) => format!("{value:.0} pages/s"),
+        (Some(value), Unit::Pages) => match mib {
+            Some(each) => format!("{:.1} MiB/s", value / each),
+            None => format!("{value:.0} pages/s"),
+        },
         (Some(value), Unit::Blocks) => format!("{value:.0} blocks/s"),
         (Some(value), Unit::Times) => format!("{value:.0} /s"),
     }
@@ -66,7 +72,7 @@ pub fn rates(screen: &Screen) -> Vec<(&'static str, String)> {
     let value = |at: usize| screen.rates().and_then(|rates| rates[at]);
     let cell = |(at, figure): (usize, &Figure)| {
         let figure = screen.now().map_or(*figure, |now| figure.of(now));
-        (figure.title, rate(figure, value(at), screen.mib))
+        (figure.title, rate(figure, value(at), screen.mib_pages()))
     };
     FIGURES.iter().enumerate().map(cell).collect()
 }
@@ -116,11 +122,13 @@ mod tests {
 
     #[test]
     fn figures_have_units() {
-        assert_eq!((pages(512, false), pages(512, true)), ("512".to_owned(), "2.0".to_owned()));
-        assert_eq!(rate(FIGURES[0], Some(512.0), true), "2.0 MiB/s");
-        assert_eq!(rate(FIGURES[2], Some(512.4), true), "512 blocks/s");
-        assert_eq!(rate(FIGURES[0], None, true), "-");
-        assert_eq!(zone(&of(3), false)[7], "-");
+        let mib = Some(256.0);
+        assert_eq!((pages(512, None), pages(512, mib)), ("512".to_owned(), "2.0".to_owned()));
+        assert_eq!(pages(512, Some(16.0)), "32.0", "pages of 64 KiB");
+        assert_eq!(rate(FIGURES[0], Some(512.0), mib), "2.0 MiB/s");
+        assert_eq!(rate(FIGURES[2], Some(512.4), mib), "512 blocks/s");
+        assert_eq!(rate(FIGURES[0], None, mib), "-");
+        assert_eq!(zone(&of(3), None)[7], "-");
     }
 
     #[test]

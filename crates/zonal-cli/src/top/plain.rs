@@ -21,13 +21,13 @@ pub fn text(screen: &Screen) -> String {
     text.push_str(&row(cells::ZONE_HEADS));
     let zones = screen.zones();
     for zone in &zones {
-        let cells = cells::zone(zone, screen.mib);
+        let cells = cells::zone(zone, screen.mib_pages());
         text.push_str(&row(cells.each_ref().map(String::as_str)));
     }
     for zone in &zones {
         let _ = write!(text, "lists of {}:", zone.title());
         for pcp in &zone.pcps {
-            let [count, high] = [pcp.count, pcp.high].map(|p| cells::pages(p, screen.mib));
+            let [count, high] = [pcp.count, pcp.high].map(|p| cells::pages(p, screen.mib_pages()));
             let _ = write!(text, " cpu {} {count} of {high}", pcp.cpu);
         }
         let orders: Vec<String> = zone.orders.iter().map(u64::to_string).collect();

@@ -99,6 +99,12 @@ impl Screen {
         self.readings.back().map(|(reading, _)| reading)
     }
 
+    /// Pages of a MiB of what is shown, where memory is shown in MiB.
+    pub fn mib_pages(&self) -> Option<f64> {
+        let now = self.now().filter(|_| self.mib)?;
+        Some(f64::from(1 << 20) / now.page_bytes as f64)
+    }
+
     /// What happened since the one before.
     pub fn rates(&self) -> Option<&Rates> {
         self.readings.back().and_then(|(_, rates)| rates.as_ref())

@@ -35,7 +35,7 @@ pub fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     frame.render_widget(zone_table(screen, &zones, is_coloured), table);
     if let Some(zone) = screen.chosen().and_then(|at| zones.get(at)) {
         frame.render_widget(detail(zone, chosen), chosen);
-        frame.render_widget(cpus(zone, screen.mib, lists), lists);
+        frame.render_widget(cpus(zone, screen.mib_pages(), lists), lists);
     }
     frame.render_widget(figure_lines(screen, rates), rates);
     let keys = "q end  s sort  u unit  p pause  up/down zone";
@@ -60,7 +60,7 @@ fn zone_table(screen: &Screen, zones: &[&Zone], is_coloured: bool) -> Paragraph<
     };
     let mut lines = vec![Line::from(row(' ', cells::ZONE_HEADS)).style(Style::new().bold())];
     for (at, zone) in zones.iter().enumerate() {
-        let cells = cells::zone(zone, screen.mib);
+        let cells = cells::zone(zone, screen.mib_pages());
         let is_chosen = screen.chosen() == Some(at);
         let mut style = Style::new();
         if is_coloured {
@@ -102,7 +102,7 @@ fn figure_lines(screen: &Screen, area: Rect) -> Paragraph<'static> {
 }
 
 /// Lists of the chosen zone, as many CPUs as there is room for.
-fn cpus(zone: &Zone, mib: bool, area: Rect) -> Paragraph<'static> {
+fn cpus(zone: &Zone, mib: cells::MibPages, area: Rect) -> Paragraph<'static> {
     let across = (usize::from(area.width) / CPU_COLUMNS).max(1);
     let room = usize::from(area.height).saturating_sub(1) * across;
     let more = zone.pcps.len().saturating_sub(room);

@@ -12,7 +12,7 @@ use zonal_trace::make::{MakeError, Written, convert};
 use zonal_trace::{TraceError, TraceErrorKind};
 
 use super::args::{InputArgs, OutputArgs};
-use super::files::{make, say};
+use super::files::{make, refuse_url, say};
 use crate::output;
 use crate::scratch::Scratch;
 
@@ -65,6 +65,7 @@ pub fn remedy(error: &anyhow::Error) -> Option<String> {
 
 /// Writes a trace in another form.
 pub fn run(input: &InputArgs, output: &OutputArgs) -> anyhow::Result<()> {
+    refuse_url(&input.trace)?;
     match (Foreign::of_file(&input.trace), Foreign::of_name(&output.output)) {
         (None, None) => make(input, output, convert).map_err(with_all_names),
         (None, Some(form)) => export(input, output, form),

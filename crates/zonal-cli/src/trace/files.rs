@@ -14,11 +14,30 @@ use crate::scratch::Scratch;
 /// # Errors
 /// If either cannot be read.
 pub fn open(trace: &Path, machine: Option<&Path>) -> anyhow::Result<Recording> {
+    refuse_url(trace)?;
     let recording = Recording::open(trace)?;
     Ok(match machine {
         Some(directory) => recording.with_machine(directory)?,
         None => recording,
     })
+}
+
+/// Refuses a URL by what reads one, not as a file that is missing.
+///
+/// # Errors
+/// For a URL that is no file's name.
+pub fn refuse_url(trace: &Path) -> anyhow::Result<()> {
+    let name = trace.to_string_lossy();
+    let is_url = name.split_once("://").is_some_and(|(scheme, _)| {
+        !scheme.is_empty()
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+')
+    });
+    anyhow::ensure!(
+        !is_url || trace.exists(),
+        "{name}: a URL, which this program does not read: copy it to a file first, or use the \
+         Python package, whose zonal.fleet reads s3://, gs:// and others by fsspec"
+    );
+    Ok(())
 }
 
 /// Makes a trace of another, and says how large it is.

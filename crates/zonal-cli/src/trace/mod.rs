@@ -5,7 +5,7 @@ mod convert;
 mod files;
 
 use anyhow::bail;
-use zonal_trace::make::{Copies, Selection, cut, scale};
+use zonal_trace::make::{Copies, Selection, cut, not_scaled, scale};
 use zonal_trace::{Info, Stats};
 
 use zonal_replay::advise::{Options, advise};
@@ -39,7 +39,14 @@ pub fn run(command: &TraceCommand) -> anyhow::Result<Verdict> {
         TraceCommand::Scale(args) => {
             let copies = Copies { count: args.copies, shift_us: args.shift };
             make(&args.input, &args.output, |recording, target, told| {
-                scale(recording, copies, target, told)
+                let written = scale(recording, copies, target, told)?;
+                let files = recording.machine_files()?;
+                let left_out: Vec<&str> = not_scaled(files.iter().map(|(name, _)| name)).collect();
+                if !left_out.is_empty() {
+                    let names = left_out.join(", ");
+                    output::note(&format!("left out, because they are of one machine: {names}"));
+                }
+                Ok(written)
             })?;
         }
     }

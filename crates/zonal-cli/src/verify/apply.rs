@@ -32,8 +32,41 @@ pub fn apply(directory: &Path, tried: &Tried, outcome: &Outcome) -> anyhow::Resu
         outcome.reason
     );
     file.write_all(text.as_bytes()).with_context(|| format!("{at}"))?;
+    let when = match is_read_at_boot(directory) {
+        true => "at the next boot; now:",
+        false => {
+            "nowhere by itself: systems read /etc/sysctl.d and the like at boot, and a file in \
+             another directory only when told to:"
+        }
+    };
     Ok(format!(
-        "--apply: {at} sets {name} to {value} at the next boot; now: `sysctl -p {at}`. To undo: \
-         `rm {at}` and `sysctl {name}={was}`"
+        "--apply: {at} sets {name} to {value} {when} `sysctl -p {at}`. To undo: `rm {at}` and \
+         `sysctl {name}={was}`"
     ))
+}
+
+/// Whether the files of a directory are read when a system starts.
+fn is_read_at_boot(directory: &Path) -> bool {
+    let own = directory.canonicalize();
+    let own = own.as_deref().unwrap_or(directory);
+    // Not /run, which is empty after a boot.
+    ["/etc/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"]
+        .iter()
+        .map(Path::new)
+        .any(|read| own == read || read.canonicalize().is_ok_and(|read| own == read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_nobody_reads_sets_nothing_at_the_next_boot() {
+        assert!(is_read_at_boot(Path::new("/etc/sysctl.d")));
+        assert!(is_read_at_boot(Path::new("/usr/lib/sysctl.d/")));
+        let folder = tempfile::tempdir().unwrap();
+        for other in [folder.path(), Path::new("/run/sysctl.d"), Path::new("/etc"), Path::new("")] {
+            assert!(!is_read_at_boot(other), "{}", other.display());
+        }
+    }
 }

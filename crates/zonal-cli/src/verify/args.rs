@@ -83,8 +83,8 @@ pub struct VerifyArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// If the setting is confirmed, write it to a file of this directory, from which it is set at
-    /// the next boot. It is not set now.
+    /// If the setting is confirmed, write it to a file of this directory; from /etc/sysctl.d it is
+    /// set at the next boot. It is not set now.
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "/etc/sysctl.d",
           require_equals = true)]
     pub apply: Option<PathBuf>,

@@ -12,6 +12,7 @@ use anyhow::{Context, bail, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
 use zonal_replay::verify::{Arm, Probe, Run};
 use zonal_replay::{ReplayError, Watch};
+use zonal_text::vmstat;
 use zonal_trace::Recording;
 use zonal_trace::record::{Guard, Roots};
 
@@ -268,7 +269,7 @@ impl<'a> Bench<'a> {
 /// KiB that this host has read from its disks so far.
 fn read_kib() -> Option<u64> {
     let text = fs::read_to_string("/proc/vmstat").ok()?;
-    text.lines().find_map(|line| line.strip_prefix("pgpgin "))?.parse().ok()
+    vmstat::parse(&text).ok()?.value("pgpgin")
 }
 
 /// Processor time of children that ended, by a `/proc/PID/stat`.

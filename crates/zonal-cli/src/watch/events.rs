@@ -4,6 +4,8 @@
 //! Each event costs the host what a counted tracepoint costs. `vmstat` has no counters of refills
 //! and drains.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, bail};
 
 use super::rates::{DRAINED, LOCK_WAITS, REFILLED};
@@ -18,13 +20,47 @@ const EVENTS: [(&str, &str); 3] = [
 /// Where tracefs is mounted.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
+/// Where the kernel lists the CPUs that are online.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+
 /// Counters of all CPUs.
 #[derive(Default)]
 pub struct Events {
-    /// By tracepoint; one for each CPU.
-    counters: Vec<(&'static str, Vec<perf_event::Counter>)>,
+    counted: Vec<Counted>,
     /// Why something is not counted, for people.
     pub remark: Option<String>,
+}
+
+/// A tracepoint that is counted.
+struct Counted {
+    tracepoint: &'static str,
+    name: &'static str,
+    /// The kernel's number of it.
+    number: u64,
+    by_cpu: BTreeMap<u32, perf_event::Counter>,
+    /// What was counted on CPUs that have gone since: their counters stand still for good.
+    gone: u64,
+}
+
+impl Counted {
+    /// Counts on these CPUs and on no others.
+    fn follow(&mut self, online: &[u32]) -> anyhow::Result<()> {
+        let gone = self.by_cpu.extract_if(.., |cpu, _| !online.contains(cpu));
+        for (_, mut counter) in gone {
+            self.gone += counter.read().unwrap_or_default();
+        }
+        for cpu in online {
+            if !self.by_cpu.contains_key(cpu) {
+                self.by_cpu.insert(*cpu, start(self.number, *cpu)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> std::io::Result<u64> {
+        let counts = self.by_cpu.values_mut().map(perf_event::Counter::read);
+        counts.sum::<std::io::Result<u64>>().map(|count| count + self.gone)
+    }
 }
 
 impl Events {
@@ -32,24 +68,42 @@ impl Events {
     pub fn start() -> Events {
         let mut events = Events::default();
         for (tracepoint, name) in EVENTS {
-            match start(tracepoint) {
-                Ok(counters) => events.counters.push((name, counters)),
+            let counted = number(tracepoint).and_then(|number| {
+                let (by_cpu, gone) = (BTreeMap::new(), 0);
+                let mut counted = Counted { tracepoint, name, number, by_cpu, gone };
+                counted.follow(&online()?).map(|()| counted)
+            });
+            match counted {
+                Ok(counted) => events.counted.push(counted),
                 Err(error) => events.remark = Some(format!("{tracepoint}: {error:#}")),
             }
         }
         events
     }
 
-    /// The counts so far.
+    /// The counts so far, of CPUs that came meanwhile, too.
     pub fn read(&mut self) -> Vec<(String, u64)> {
-        let all = self.counters.iter_mut();
-        all.filter_map(|(name, counters)| {
-            let counts = counters.iter_mut().map(perf_event::Counter::read);
-            let sum: std::io::Result<u64> = counts.sum();
-            Some(((*name).to_owned(), sum.ok()?))
-        })
-        .collect()
+        let online = online();
+        let mut counts = Vec::new();
+        for counted in &mut self.counted {
+            if let Ok(online) = &online
+                && let Err(error) = counted.follow(online)
+            {
+                self.remark = Some(format!("{}: {error:#}", counted.tracepoint));
+            }
+            counts.extend(counted.read().ok().map(|count| (counted.name.to_owned(), count)));
+        }
+        counts
     }
+}
+
+/// The CPUs that are online.
+fn online() -> anyhow::Result<Vec<u32>> {
+    let text = std::fs::read_to_string(ONLINE).context(ONLINE)?;
+    let Ok(cpus) = zonal_text::cpulist::parse(&text) else {
+        bail!("{ONLINE}: expected a list of CPUs")
+    };
+    Ok(cpus.ids)
 }
 
 /// The kernel's number of a tracepoint.
@@ -62,20 +116,14 @@ fn number(tracepoint: &str) -> anyhow::Result<u64> {
     found.context("not counted; expected root, a mounted tracefs, and a kernel that has it")
 }
 
-fn start(tracepoint: &str) -> anyhow::Result<Vec<perf_event::Counter>> {
-    let event = perf_event::events::Tracepoint::with_id(number(tracepoint)?);
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").context("CPUs")?;
-    let Ok(cpus) = zonal_text::cpulist::parse(&online) else {
-        bail!("/sys/devices/system/cpu/online: expected a list of CPUs")
-    };
-    let counter = |cpu: u32| {
-        let mut builder = perf_event::Builder::new(event);
-        let counter = builder.any_pid().one_cpu(cpu as usize).include_kernel().build();
-        let mut counter = counter.context("not counted; expected CAP_PERFMON")?;
-        counter.enable().context("not counted")?;
-        Ok(counter)
-    };
-    cpus.ids.into_iter().map(counter).collect()
+/// Counts a tracepoint on a CPU.
+fn start(number: u64, cpu: u32) -> anyhow::Result<perf_event::Counter> {
+    let event = perf_event::events::Tracepoint::with_id(number);
+    let mut builder = perf_event::Builder::new(event);
+    let counter = builder.any_pid().one_cpu(cpu as usize).include_kernel().build();
+    let mut counter = counter.context("not counted; expected CAP_PERFMON")?;
+    counter.enable().context("not counted")?;
+    Ok(counter)
 }
 
 #[cfg(test)]
@@ -101,8 +149,25 @@ mod tests {
     }
 
     #[test]
+    fn cpus_that_come_are_counted_and_those_that_go_keep_their_count() {
+        let mut events = Events::start();
+        if let Some(remark) = &events.remark {
+            return eprintln!("SKIPPED: {remark}");
+        }
+        let all = online().unwrap();
+        let counted = &mut events.counted[0];
+        counted.follow(&[]).unwrap();
+        let (nothing, gone) = (counted.by_cpu.len(), counted.gone);
+        assert_eq!((nothing, counted.read().unwrap()), (0, gone));
+        counted.gone += 1_000_000;
+        let read = events.read();
+        assert!(read[0].1 >= 1_000_000 + gone, "{read:?}");
+        assert_eq!(events.counted[0].by_cpu.keys().copied().collect::<Vec<_>>(), all);
+    }
+
+    #[test]
     fn a_tracepoint_that_is_not_there_is_named() {
-        let error = start("kmem:nothing").map(|_| ()).unwrap_err().to_string();
+        let error = number("kmem:nothing").map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("not counted"), "{error}");
     }
 }

@@ -14,11 +14,15 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// As the source of a reading counts it: a kernel's tracepoints tell blocks, and waits for
-    /// locks of any kind; a pool counts pages, and waits for its zones' locks.
+    /// As the source of a reading counts it: a kernel's tracepoints tell blocks, those that users
+    /// get past the lists among them, and waits for locks of any kind; a pool counts pages that
+    /// went to lists, and waits for its zones' locks.
     pub fn of(self, reading: &Reading) -> Figure {
         match self.counters {
-            [REFILLED | DRAINED] if reading.is_of_pool() => Figure { unit: Unit::Pages, ..self },
+            [REFILLED] if reading.is_of_pool() => {
+                Figure { title: "refilled", unit: Unit::Pages, ..self }
+            }
+            [DRAINED] if reading.is_of_pool() => Figure { unit: Unit::Pages, ..self },
             [LOCK_WAITS] if reading.is_of_pool() => Figure { title: "zone lock waits", ..self },
             _ => self,
         }
@@ -47,7 +51,7 @@ pub const LOCK_WAITS: &str = "zonal_lock_waits";
 pub const FIGURES: [Figure; 9] = [
     Figure { title: "allocated", unit: Unit::Pages, counters: &["pgalloc_*"] },
     Figure { title: "freed", unit: Unit::Pages, counters: &["pgfree"] },
-    Figure { title: "refilled", unit: Unit::Blocks, counters: &[REFILLED] },
+    Figure { title: "out of buddies", unit: Unit::Blocks, counters: &[REFILLED] },
     Figure { title: "drained", unit: Unit::Blocks, counters: &[DRAINED] },
     Figure { title: "all lock waits", unit: Unit::Times, counters: &[LOCK_WAITS] },
     Figure {
@@ -105,9 +109,11 @@ mod tests {
             |of: &Reading| [2, 3, 4].map(|at| (FIGURES[at].of(of).title, FIGURES[at].of(of).unit));
         let [refilled, drained, waits] = figures(&kernel);
         assert_eq!([refilled.1, drained.1], [Unit::Blocks; 2]);
+        assert_eq!(refilled.0, "out of buddies", "users get some past the lists");
         assert_eq!(waits, ("all lock waits", Unit::Times));
         let [refilled, drained, waits] = figures(&pool);
         assert_eq!([refilled.1, drained.1], [Unit::Pages; 2]);
+        assert_eq!(refilled.0, "refilled");
         assert_eq!(waits, ("zone lock waits", Unit::Times));
         assert_eq!(FIGURES[0].of(&pool), FIGURES[0]);
     }

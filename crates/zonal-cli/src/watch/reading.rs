@@ -61,7 +61,7 @@ impl Zone {
 }
 
 /// One reading.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// What was read, for people.
     pub of: String,
@@ -69,6 +69,8 @@ pub struct Reading {
     pub at_s: f64,
     /// The zones, by node, then by kind.
     pub zones: Vec<Zone>,
+    /// Bytes of a page.
+    pub page_bytes: u64,
     /// Counters of `vmstat`, and of the source itself.
     pub counters: Vec<(String, u64)>,
     /// What is wrong with it, for people.
@@ -79,6 +81,22 @@ pub struct Reading {
     pub age_s: Option<f64>,
     /// The program that wrote it is gone, and it is no reading of now.
     pub is_over: bool,
+}
+
+impl Default for Reading {
+    fn default() -> Reading {
+        Reading {
+            of: String::new(),
+            at_s: 0.0,
+            zones: Vec::new(),
+            page_bytes: zonal::PAGE_SIZE as u64,
+            counters: Vec::new(),
+            remark: None,
+            metrics: None,
+            age_s: None,
+            is_over: false,
+        }
+    }
 }
 
 /// A text of somebody else as a terminal can show it: without what would control it.
@@ -127,6 +145,20 @@ impl Reading {
             .collect();
         let counters = stats.stats.into_iter().map(|stat| (stat.name, stat.value)).collect();
         Ok(Reading { zones: zones?, counters, ..Reading::default() })
+    }
+
+    /// Bytes of a page of the machine whose `/proc/meminfo` this is: its memory by the pages that
+    /// the zones manage. `None`: it does not tell.
+    pub fn page_bytes_by(&self, meminfo: &str) -> Option<u64> {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+        let pages: u64 = self.zones.iter().map(|zone| zone.managed).sum();
+        // A power of two from 4 KiB: what is handed out between two reads changes little.
+        let each = kib.checked_mul(1024)?.checked_div(pages)?;
+        let below = each.checked_ilog2()?;
+        let bytes = 1_u64.checked_shl(below)?;
+        let nearest = if each - bytes > bytes / 2 { bytes * 2 } else { bytes };
+        (4096..=1 << 20).contains(&nearest).then_some(nearest)
     }
 
     /// The sum of all counters whose names begin with one of `prefixes`; `None`: there are none.
@@ -225,6 +257,22 @@ compact_stall 1
         assert_eq!(reading.sum(&["pgalloc_*"]), Some(5000));
         assert_eq!(reading.sum(&["pgsteal_kswapd", "pgsteal_direct"]), Some(25));
         assert_eq!(reading.sum(&["nowhere", "pg"]), None);
+    }
+
+    #[test]
+    fn the_size_of_pages_is_found_by_the_memory_of_the_machine() {
+        let reading = Reading::parse(ZONEINFO, BUDDYINFO, VMSTAT).unwrap();
+        let managed = 3840 + 480_000;
+        for (kib, bytes) in [(4, Some(4096)), (16, Some(16384)), (64, Some(65536)), (2, None)] {
+            for more in [0, 3000] {
+                let text = format!("MemTotal:       {} kB\nMemFree: 1 kB\n", managed * kib + more);
+                assert_eq!(reading.page_bytes_by(&text), bytes, "{text}");
+            }
+        }
+        for bad in ["", "MemTotal: x kB\n", "MemTotal: 99999999999999999999 kB\n"] {
+            assert_eq!(reading.page_bytes_by(bad), None, "{bad}");
+        }
+        assert_eq!(Reading::default().page_bytes_by("MemTotal: 5 kB\n"), None);
     }
 
     #[test]

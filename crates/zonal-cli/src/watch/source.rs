@@ -73,6 +73,14 @@ impl Source {
             .with_context(|| format!("{}", self.args.proc.display()))?;
         let release = text("sys/kernel/osrelease").unwrap_or_default();
         reading.of = format!("Linux {}", shown(release.trim()));
+        let own = rustix::param::page_size() as u64;
+        reading.page_bytes = match self.args.proc == Path::new("/proc") {
+            true => own,
+            // Another host's.
+            false => {
+                text("meminfo").ok().and_then(|text| reading.page_bytes_by(&text)).unwrap_or(own)
+            }
+        };
         if let Some(events) = &mut self.events {
             reading.counters.extend(events.read());
             reading.remark.clone_from(&events.remark);

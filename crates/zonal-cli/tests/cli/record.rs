@@ -421,7 +421,7 @@ fn a_process_that_is_over_is_not_waited_for_and_a_window_that_fails_is_no_succes
     }
     let output = record(&file).args(["--pid", &pid]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("no such process runs"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("there is no such process that runs"), "{}", stderr(&output));
     over.wait().unwrap();
 
     // The second window finds no folder.

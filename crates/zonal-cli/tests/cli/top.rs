@@ -63,7 +63,7 @@ fn in_a_pipe_readings_are_text() {
         "node 0 Normal",
         "above high",
         "allocated       0 pages/s",
-        "refilled        -",
+        "out of buddies  -",
         "cpu 0 ",
         "all lock waits  -",
     ] {
@@ -74,6 +74,18 @@ fn in_a_pipe_readings_are_text() {
     let text = stdout(&[&top(&kernel)[..], &["--count", "3", "--mib"]].concat());
     assert_eq!(text.matches("in MiB\n").count(), 3, "{text}");
     assert!(text.contains("allocated       0.0 MiB/s"), "{text}");
+    // The machine has pages of 64 KiB by its memory.
+    let zoneinfo = fs::read_to_string(kernel.file("zoneinfo")).unwrap();
+    let managed = zoneinfo.lines().filter_map(|line| line.trim().strip_prefix("managed"));
+    let pages: u64 = managed.map(|pages| pages.trim().parse::<u64>().unwrap()).sum();
+    let mib = |text: &str| -> f64 {
+        let line = text.lines().find(|line| line.starts_with("node 0 Normal  ")).unwrap();
+        line.split_whitespace().nth(3).unwrap().parse().unwrap()
+    };
+    let small = mib(&text);
+    fs::write(kernel.file("meminfo"), format!("MemTotal: {} kB\n", pages * 64)).unwrap();
+    let large = mib(&stdout(&[&top(&kernel)[..], &["--mib"]].concat()));
+    assert!((large / small - 16.0).abs() < 0.01, "{small} {large}");
 }
 
 #[test]

@@ -115,7 +115,8 @@ fn a_scaled_trace_has_copies_side_by_side() {
     let scaled = place.file("scaled.zonal");
     for name in ["compact", "ftrace"] {
         let original = fixture(name);
-        passed(&["trace", "scale", &original, text(&scaled), "--copies", "3", "--level", "1"]);
+        let scale = ["trace", "scale", &original, text(&scaled), "--copies", "3", "--level", "1"];
+        let said = stderr(&passed(&scale));
         let info = json(&["trace", "info", text(&scaled), "--json"]);
         let before = json(&["trace", "info", &original, "--json"]);
         let number = |value: &Value, field: &str| value[field].as_u64().unwrap();
@@ -124,12 +125,32 @@ fn a_scaled_trace_has_copies_side_by_side() {
         }
         let zones = |value: &Value| value["zones"].as_array().unwrap().len();
         assert_eq!(zones(&info), 3 * zones(&before));
+        assert_eq!(info["simulated"], true, "there is no such host");
+        let left_out = said.contains("left out, because they are of one machine: pagetypeinfo.pre");
+        assert_eq!(left_out, name == "compact", "{said}");
+        assert!(!said.contains("zoneinfo"), "{said}");
         let stats = json(&["trace", "stats", text(&scaled), "--json"]);
         let kinds = stats["kinds"].as_object().unwrap();
         assert!(kinds.values().all(|events| events.as_u64().unwrap() % 3 == 0));
         let args = ["replay", text(&scaled), "--memory", "none", "--policy", "linux-6.12"];
         let output = zonal(&args);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_url_is_no_missing_file() {
+    let url = "s3://bucket/last.zonal";
+    for args in [
+        &["trace", "info", url][..],
+        &["trace", "convert", url, "x.zonal"],
+        &["replay", url],
+        &["advise", url],
+        &["zoneinfo", url],
+    ] {
+        let said = refusal(args);
+        assert!(said.contains("a URL, which this program does not read"), "{args:?}: {said}");
+        assert!(said.contains("Python") && !said.contains("missing"), "{args:?}: {said}");
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Advice {
     pub reason: String,
     /// The setting that is worth trying, such as `vm.numa_stat=0`; `None` under another verdict.
     pub setting: Option<String>,
-    /// Whether the lab made a recording: then what is called measured or the kernel's is simulated.
+    /// Whether no host made a recording: then what is called measured or the kernel's is simulated.
     pub simulated: bool,
     /// What the allocator's waits and refills take of one CPU: counted by the kernel's own moves,
     /// priced by `cost`.
@@ -106,6 +106,8 @@ pub struct AdvisedOn {
     pub reason: String,
     /// The setting that is worth trying by it alone.
     pub setting: Option<String>,
+    /// Whether no host made it: then what is called measured is simulated.
+    pub simulated: bool,
     /// What the allocator's waits and refills take of one CPU.
     pub cost_percent_of_cpu: f64,
     /// By how much the model is off.
@@ -145,6 +147,7 @@ impl Advice {
             verdict: advice.verdict,
             reason: advice.reason.clone(),
             setting: advice.setting.clone(),
+            simulated: advice.simulated,
             cost_percent_of_cpu: advice.cost_percent_of_cpu,
             model_error_percent: advice.model_error_percent,
             wait_check: advice.wait_check,

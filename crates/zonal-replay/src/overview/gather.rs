@@ -39,6 +39,10 @@ pub struct Overview {
     pub(super) orders: BTreeMap<u8, u64>,
     /// Pages by thread.
     pub(super) threads: HashMap<i32, u64>,
+    /// Names of threads, as far as the recording has them.
+    pub(super) names: HashMap<i32, String>,
+    /// Bytes of a page.
+    pub(super) page_bytes: u32,
     /// Pages by flags of the request.
     pub(super) flags: HashMap<u32, u64>,
     /// Blocks by how long they were in use: power of ten of the nanoseconds, from 1000 on.
@@ -57,7 +61,13 @@ impl Overview {
     /// # Errors
     /// Bad input, with its place, or [`ReplayError::Stopped`].
     pub fn of(recording: &Recording, watch: &mut Watch<'_>) -> Result<Overview, ReplayError> {
-        let mut overview = Overview { polls: recording.polls()?, ..Overview::default() };
+        let files = recording.machine_files()?;
+        let mut overview = Overview {
+            polls: recording.polls()?,
+            names: files.get("comms").map(names).unwrap_or_default(),
+            page_bytes: recording.description().page_size,
+            ..Overview::default()
+        };
         overview.bins = vec![Bin::default(); BINS];
         let (mut first, mut last) = (None, 0);
         overview.each(recording, watch, |_, event| {
@@ -148,10 +158,46 @@ impl Overview {
         named.chain((rest > 0).then(|| (format!("{others} others"), rest))).collect()
     }
 
+    /// What a thread is called: by its name, if the recording has it.
+    pub(super) fn called(&self, pid: i32) -> String {
+        match (pid, self.names.get(&pid)) {
+            (0, _) => "idle task (interrupts)".to_owned(),
+            (pid, Some(name)) => format!("{name}, thread {pid}"),
+            (pid, None) => format!("thread {pid}"),
+        }
+    }
+
+    /// Pages by command: all threads of a name together. `None`: no name is recorded.
+    pub(super) fn commands(&self, most: usize) -> Option<Vec<(String, u64)>> {
+        let mut commands: HashMap<&str, u64> = HashMap::new();
+        let mut unnamed = 0;
+        for (pid, pages) in &self.threads {
+            let name = match pid {
+                0 => Some("idle task (interrupts)"),
+                pid => self.names.get(pid).map(String::as_str),
+            };
+            match name {
+                Some(name) => *commands.entry(name).or_default() += pages,
+                None => unnamed += pages,
+            }
+        }
+        let is_named = self.threads.keys().any(|pid| self.names.contains_key(pid));
+        let mut rows = Overview::top(&commands, most, str::to_owned);
+        rows.extend((unnamed > 0).then(|| ("threads without a recorded name".to_owned(), unnamed)));
+        is_named.then_some(rows)
+    }
+
     /// Flags of a request in words.
     pub(super) fn words(gfp: u32) -> String {
         Gfp::from_bits(gfp).to_string()
     }
+}
+
+/// The names in tracefs's `saved_cmdlines`: a thread and its name on each line.
+fn names(comms: &[u8]) -> HashMap<i32, String> {
+    let text = String::from_utf8_lossy(comms);
+    let lines = text.lines().filter_map(|line| line.trim_start().split_once(' '));
+    lines.filter_map(|(pid, name)| Some((pid.parse().ok()?, name.to_owned()))).collect()
 }
 
 #[cfg(test)]
@@ -182,6 +228,22 @@ mod tests {
         let told: Vec<_> = rows.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         assert_eq!(told, [("2", 9), ("1", 5), ("2 others", 6)]);
         assert_eq!(Overview::top(&table, 9, |key| key.to_string()).len(), 4);
+    }
+
+    #[test]
+    fn threads_are_called_by_their_recorded_names() {
+        let mut seen = Overview {
+            threads: HashMap::from([(0, 1), (7, 5), (8, 4), (9, 2)]),
+            ..Overview::default()
+        };
+        assert_eq!(seen.commands(9), None);
+        assert_eq!(seen.called(7), "thread 7");
+        seen.names = names(b"7 cc1 <x>\n8 cc1 <x>\nbad\nx y\n");
+        assert_eq!(seen.called(7), "cc1 <x>, thread 7");
+        let rows = seen.commands(9).unwrap();
+        let told: Vec<_> = rows.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        let idle = ("idle task (interrupts)", 1);
+        assert_eq!(told, [("cc1 <x>", 9), idle, ("threads without a recorded name", 2)]);
     }
 
     #[test]

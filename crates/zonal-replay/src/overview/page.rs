@@ -32,11 +32,12 @@ pub fn html(advice: &Advice, seen: &Overview) -> String {
         seen.events,
         advice.allocs,
         match advice.simulated {
-            true => "Simulated by the lab, and counted in its recording",
+            true => "Simulated, of no host, and counted in the recording",
             false => "Counted in the recording",
         }
     ));
-    let parts = [zones(seen), moves(seen), waits(advice, seen), who(seen), sizes(seen)];
+    let parts =
+        [zones(seen), moves(seen), waits(advice, seen), pressure(advice), who(seen), sizes(seen)];
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
@@ -84,7 +85,7 @@ fn zones(seen: &Overview) -> String {
         let sentence = format!(
             "Lists of all CPUs held up to {most:.0} pages ({:.1} MiB), which are not free for \
              other CPUs.",
-            most / 256.0
+            most * f64::from(seen.page_bytes) / f64::from(1 << 20)
         );
         let title = format!("Pages on per-CPU lists, {name}");
         parts.push_str(&curves((&title, "pages", &sentence), seconds, &[listed]));
@@ -160,20 +161,45 @@ fn waits(advice: &Advice, seen: &Overview) -> String {
         + &bars(("Waited, by lock and caller", "µs", "Zone locks are told by what follows."), &rows)
 }
 
-fn who(seen: &Overview) -> String {
-    let threads = Overview::top(&seen.threads, ROWS, |pid: i32| match pid {
-        0 => "idle task (interrupts)".to_owned(),
-        pid => format!("thread {pid}"),
+/// How long tasks waited for disks and memory, by the kernel's own count of its pressure.
+fn pressure(advice: &Advice) -> String {
+    let waited = advice.reclaim.as_ref().and_then(|reclaim| {
+        let (disk, memory) = reclaim.disk_wait_percent.zip(reclaim.memory_wait_percent)?;
+        Some((disk, memory, reclaim.read_gib.unwrap_or_default()))
     });
+    let Some((disk, memory, read)) = waited else {
+        return "<p>How long tasks waited for disks and memory is not in the recording.</p>"
+            .to_owned();
+    };
+    let sentence = format!(
+        "In {disk:.1} % of the time some task of the host waited for a disk, in {memory:.1} % for \
+         memory, which may be a wait for a disk, too; {read:.2} GiB were read."
+    );
+    let ms = |percent: f64| (percent / 100.0 * advice.seconds * 1000.0).round() as u64;
+    let rows = [("for a disk".to_owned(), ms(disk)), ("for memory".to_owned(), ms(memory))];
+    bars(("Some task waited", "ms", &sentence), &rows)
+}
+
+fn who(seen: &Overview) -> String {
+    let threads = Overview::top(&seen.threads, ROWS, |pid: i32| seen.called(pid));
     let flags = Overview::top(&seen.flags, ROWS, Overview::words);
     let most = threads.first().map_or(String::new(), |(name, pages)| {
         let all: u64 = seen.threads.values().sum();
         format!(" The most, {:.0} %, by {name}.", *pages as f64 * 100.0 / all.max(1) as f64)
     });
-    let by_thread =
-        format!("{} threads allocated; their names are not recorded.{most}", seen.threads.len());
+    let commands = seen.commands(ROWS);
+    let named = match commands {
+        Some(_) => "",
+        None => "; their names are not recorded",
+    };
+    let by_thread = format!("{} threads allocated{named}.{most}", seen.threads.len());
+    let by_command = commands.map_or(String::new(), |rows| {
+        let sentence = "Threads of one name together; the kernel keeps the last names only.";
+        bars(("Who allocates, by command", "pages", sentence), &rows)
+    });
     let by_flags = format!("{} kinds of requests, by their flags.", seen.flags.len());
-    bars(("Who allocates, by thread", "pages", &by_thread), &threads)
+    by_command
+        + &bars(("Who allocates, by thread", "pages", &by_thread), &threads)
         + &bars(("Who allocates, by gfp", "pages", &by_flags), &flags)
 }
 
@@ -215,7 +241,7 @@ fn sizes(seen: &Overview) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::lowest;
+    use super::{lowest, pressure};
 
     #[test]
     fn free_pages_are_judged_by_the_watermark_of_their_own_sample() {
@@ -226,5 +252,25 @@ mod tests {
         let text = lowest(&free, &[(0.0, 800.0), (0.1, 400.0), (0.2, 601.0)]).unwrap();
         assert!(text.contains("in 1 of 3 samples; the lowest had 600"), "{text}");
         assert_eq!(lowest(&[], &[]), None);
+    }
+
+    #[test]
+    fn waits_are_a_plot_where_they_are_recorded_and_a_sentence_where_not() {
+        let recording = zonal_trace::samples::zlib_make_j4().unwrap();
+        let only = ["numa_stat".to_owned()];
+        let options = crate::advise::Options { limit: Some(20_000), only: &only };
+        let advice = crate::advise::advise(&recording, &options, &mut crate::unwatched);
+        let mut advice = advice.unwrap();
+        advice.reclaim = None;
+        assert!(pressure(&advice).contains("is not in the recording"));
+        advice.seconds = 10.0;
+        advice.reclaim = Some(crate::ReclaimCost {
+            disk_wait_percent: Some(25.0),
+            memory_wait_percent: Some(0.0),
+            ..crate::ReclaimCost::default()
+        });
+        let text = pressure(&advice);
+        assert!(text.contains("In 25.0 % of the time some task"), "{text}");
+        assert!(text.contains("<td>2500</td>"), "{text}");
     }
 }

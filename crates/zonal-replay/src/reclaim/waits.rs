@@ -7,6 +7,7 @@
 //! what was written for as slow as what was read, and both ends allow for a page that is waited for
 //! shorter or longer than the others.
 
+use zonal_text::vmstat;
 use zonal_trace::MachineFiles;
 
 use super::Share;
@@ -40,8 +41,8 @@ impl Waits {
         Some(Waits {
             disk_us: more("pressure-io", &some_us)?,
             memory_us: more("pressure-memory", &some_us)?,
-            read_kib: more("vmstat", &|text| field(text, "pgpgin "))?,
-            written_kib: more("vmstat", &|text| field(text, "pgpgout "))?,
+            read_kib: more("vmstat", &|text| vmstat::parse(text).ok()?.value("pgpgin"))?,
+            written_kib: more("vmstat", &|text| vmstat::parse(text).ok()?.value("pgpgout"))?,
         })
     }
 
@@ -76,10 +77,6 @@ pub fn percent(us: u64, seconds: f64) -> f64 {
 fn some_us(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     line.split(' ').find_map(|word| word.strip_prefix("total="))?.parse().ok()
-}
-
-fn field(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -13,13 +13,9 @@ use std::str::FromStr;
 use super::error::MakeError;
 use super::sink::{Sink, Target, Written};
 use super::tick;
-use crate::zt::{AT_END, SPENT};
+use crate::meta::{OF_RUN, Of};
+use crate::zt::{What, files_of};
 use crate::{Event, EventKind, MachineFiles, Recording};
-
-/// Fields of `meta.json` that hold for the whole trace only.
-const COUNTS: [&str; 4] = ["events", "events_total", "event_share_pct", "stats"];
-const STARTS: [&str; 2] = ["pcp_at_start", "t_start_ns"];
-const ENDS: [&str; 2] = ["pcp_at_end", "t_end_ns"];
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// Threads that a message names.
@@ -243,19 +239,21 @@ fn forget(
     (after_start, before_end): (bool, bool),
     of_cpus: bool,
 ) -> Result<(), MakeError> {
-    SPENT.iter().for_each(|name| files.remove(name));
+    files_of(What::Spent).for_each(|name| files.remove(name));
     if before_end {
-        AT_END.iter().for_each(|name| files.remove(name));
+        files_of(What::AtEnd).for_each(|name| files.remove(name));
     }
     let Some(meta) = files.get("meta.json") else { return Ok(()) };
     let mut meta: serde_json::Value = serde_json::from_slice(meta)?;
     if let Some(fields) = meta.as_object_mut() {
-        COUNTS.iter().for_each(|field| drop(fields.remove(*field)));
-        if after_start {
-            STARTS.iter().for_each(|field| drop(fields.remove(*field)));
-        }
-        if before_end {
-            ENDS.iter().for_each(|field| drop(fields.remove(*field)));
+        let holds = |of: Of| match of {
+            Of::Run => true,
+            Of::Counts => false,
+            Of::Start => !after_start,
+            Of::End => !before_end,
+        };
+        for (field, _) in OF_RUN.into_iter().filter(|(_, of)| !holds(*of)) {
+            fields.remove(field);
         }
         if of_cpus {
             fields.remove("command_pid");

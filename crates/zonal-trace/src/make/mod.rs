@@ -31,7 +31,7 @@ mod sink;
 
 pub use cut::{Selection, Time, cut};
 pub use error::MakeError;
-pub use scale::{Copies, scale};
+pub use scale::{Copies, not_scaled, scale};
 pub use sink::{Target, Written};
 
 use std::ops::ControlFlow;

@@ -15,6 +15,11 @@
 //! recorded one, and all of them run at once. Copies do not share memory: what `scale` makes shows
 //! contention inside nodes and load of many nodes, not traffic between them.
 //!
+//! Of the machine's files, its zones and free blocks, nodes and build are scaled; counters and what
+//! else tells of the one machine or its run is left out ([`not_scaled`]). Of the zones' own text the
+//! counters of nodes are those of the recorded one, in each copy. No host made the result: it is
+//! marked as simulated.
+//!
 //! A trace whose start is inside it is scaled from there on, with its lists as they were then. The
 //! pageblocks' types are left out: the replay takes them from the allocations.
 
@@ -96,6 +101,17 @@ pub fn scale(
         tick(&sink, progress);
     }
     sink.finish()
+}
+
+/// Those of a machine's files, by name, of which a scaled trace has nothing.
+pub fn not_scaled<'f>(names: impl Iterator<Item = &'f str>) -> impl Iterator<Item = &'f str> {
+    let is_scaled = |name: &str| {
+        let of_nodes = name.starts_with("node")
+            && (name.ends_with("-cpulist.txt") || name.ends_with("-distance.txt"));
+        let of_zones = name.contains("zoneinfo") || name.contains("buddyinfo");
+        of_nodes || of_zones || name == "name" || name == crate::meta::FILE
+    };
+    names.filter(move |name| !is_scaled(name))
 }
 
 fn refuse(text: &str) -> MakeError {
@@ -258,6 +274,7 @@ fn meta(machine: &MachineDescription, strides: &Strides, copies: u32) -> serde_j
         "lock_waits": machine.flags.lock_waits,
         "prices": machine.prices,
         "config": config(machine),
+        "lab": { "kind": "scaled" },
     })
 }
 

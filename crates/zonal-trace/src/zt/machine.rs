@@ -11,75 +11,65 @@ use crate::error::{Fault, TraceError, TraceErrorKind};
 use crate::meta;
 use crate::source::{DESCRIPTION_BYTES_MAX, Part, Source, read_bytes};
 
+/// What a file tells of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The machine, and its state at the start of a run.
+    Machine,
+    /// The state at the end of a run.
+    AtEnd,
+    /// What was spent and waited in the whole of a run: no part of it can be told.
+    Spent,
+    /// The run, otherwise.
+    Counted,
+    /// The machine, or the run, which may have one of its own.
+    OfEither,
+}
+
 /// Files that are looked for beside a stream.
-const FILES: [&str; 36] = [
-    "meta.json",
-    "zoneinfo.pre",
-    "zoneinfo.post",
-    "zoneinfo.txt",
-    "before-zoneinfo.txt",
-    "after-zoneinfo.txt",
-    "buddyinfo.pre",
-    "buddyinfo.post",
-    "buddyinfo.txt",
-    "before-buddyinfo.txt",
-    "after-buddyinfo.txt",
-    "pagetypeinfo.pre",
-    "pagetypeinfo.post",
-    "pagetypeinfo.txt",
-    "before-pagetypeinfo.txt",
-    "after-pagetypeinfo.txt",
-    "vmstat.pre",
-    "vmstat.post",
-    "vmstat.txt",
-    "before-vmstat.txt",
-    "after-vmstat.txt",
-    "reclaimers.pre",
-    "reclaimers.post",
-    "pressure-io.pre",
-    "pressure-io.post",
-    "pressure-memory.pre",
-    "pressure-memory.post",
-    "sysctl.txt",
-    "cmdline.txt",
-    "cpuinfo.txt",
-    "uname.txt",
-    "iomem.txt",
-    "comms",
-    "stats.txt",
-    "zpoll.txt",
-    "zpoll.txt.zst",
+const FILES: [(&str, What); 36] = [
+    ("meta.json", What::Machine),
+    ("zoneinfo.pre", What::Machine),
+    ("zoneinfo.post", What::AtEnd),
+    ("zoneinfo.txt", What::Machine),
+    ("before-zoneinfo.txt", What::Machine),
+    ("after-zoneinfo.txt", What::AtEnd),
+    ("buddyinfo.pre", What::Machine),
+    ("buddyinfo.post", What::AtEnd),
+    ("buddyinfo.txt", What::Machine),
+    ("before-buddyinfo.txt", What::Machine),
+    ("after-buddyinfo.txt", What::AtEnd),
+    ("pagetypeinfo.pre", What::Machine),
+    ("pagetypeinfo.post", What::AtEnd),
+    ("pagetypeinfo.txt", What::Machine),
+    ("before-pagetypeinfo.txt", What::Machine),
+    ("after-pagetypeinfo.txt", What::AtEnd),
+    ("vmstat.pre", What::Counted),
+    ("vmstat.post", What::Counted),
+    ("vmstat.txt", What::Machine),
+    ("before-vmstat.txt", What::Counted),
+    ("after-vmstat.txt", What::Counted),
+    ("reclaimers.pre", What::Spent),
+    ("reclaimers.post", What::Spent),
+    ("pressure-io.pre", What::Spent),
+    ("pressure-io.post", What::Spent),
+    ("pressure-memory.pre", What::Spent),
+    ("pressure-memory.post", What::Spent),
+    ("sysctl.txt", What::OfEither),
+    ("cmdline.txt", What::Machine),
+    ("cpuinfo.txt", What::Machine),
+    ("uname.txt", What::Machine),
+    ("iomem.txt", What::Machine),
+    ("comms", What::OfEither),
+    ("stats.txt", What::Counted),
+    ("zpoll.txt", What::Counted),
+    ("zpoll.txt.zst", What::Machine),
 ];
 
-/// Of these, the state at the end of a run.
-pub(crate) const AT_END: [&str; 6] = [
-    "zoneinfo.post",
-    "after-zoneinfo.txt",
-    "buddyinfo.post",
-    "after-buddyinfo.txt",
-    "pagetypeinfo.post",
-    "after-pagetypeinfo.txt",
-];
-/// What was spent and waited in the whole of a run: no part of it can be told.
-pub(crate) const SPENT: [&str; 6] = [
-    "reclaimers.pre",
-    "reclaimers.post",
-    "pressure-io.pre",
-    "pressure-io.post",
-    "pressure-memory.pre",
-    "pressure-memory.post",
-];
-/// Others that tell of a run and not of the machine.
-const COUNTED: [&str; 6] = [
-    "vmstat.pre",
-    "vmstat.post",
-    "before-vmstat.txt",
-    "after-vmstat.txt",
-    "stats.txt",
-    "zpoll.txt",
-];
-/// Those that a run has of its own, if it has them.
-const OF_EITHER: [&str; 2] = ["sysctl.txt", "comms"];
+/// Those that tell of something.
+pub(crate) fn files_of(what: What) -> impl Iterator<Item = &'static str> {
+    FILES.into_iter().filter(move |(_, of)| *of == what).map(|(name, _)| name)
+}
 
 /// Files that there are of each node.
 const NODE_FILES: [&str; 5] = ["cpulist", "distance", "meminfo", "vmstat", "numastat"];
@@ -115,7 +105,7 @@ impl MachineFiles {
             }
             Ok(())
         };
-        for name in FILES {
+        for (name, _) in FILES {
             add(name)?;
         }
         // Ids of nodes may have gaps.
@@ -130,7 +120,7 @@ impl MachineFiles {
     /// Names that files beside a stream may have.
     pub(crate) fn names() -> impl Iterator<Item = String> {
         let of_nodes = (0..NODES_MAX).flat_map(|node| NODE_FILES.map(|file| node_file(node, file)));
-        FILES.into_iter().map(str::to_owned).chain(of_nodes)
+        FILES.into_iter().map(|(name, _)| name.to_owned()).chain(of_nodes)
     }
 
     /// The content of a file.
@@ -159,11 +149,10 @@ impl MachineFiles {
             serde_json::from_slice(files.get(meta::FILE)?).ok()
         };
         let Some(run) = object(own) else { return };
-        let of_run = AT_END.into_iter().chain(SPENT).chain(COUNTED);
-        for name in of_run.chain(OF_EITHER) {
+        for (name, what) in FILES.into_iter().filter(|(_, what)| *what != What::Machine) {
             match own.get(name) {
                 Some(content) => self.set(name, content.to_vec()),
-                None if OF_EITHER.contains(&name) => {}
+                None if what == What::OfEither => {}
                 None => self.remove(name),
             }
         }
@@ -172,7 +161,7 @@ impl MachineFiles {
             return;
         }
         let mut machine = object(self).unwrap_or_default();
-        for field in meta::OF_RUN {
+        for (field, _) in meta::OF_RUN {
             machine.remove(field);
             machine.extend(run.get(field).map(|value| (field.to_owned(), value.clone())));
         }

@@ -35,7 +35,7 @@ mod writer;
 
 pub(crate) use chunk::MAGIC;
 pub use machine::MachineFiles;
-pub(crate) use machine::{AT_END, SPENT};
+pub(crate) use machine::{What, files_of};
 pub(crate) use reader::{ZonalEvents, ZonalFile, check_end};
 pub use writer::{TraceWriter, WriterOptions};
 
