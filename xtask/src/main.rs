@@ -147,10 +147,7 @@ fn main() -> ExitCode {
         ["capi"] => capi::run(&root),
         ["capi", "install", to] => capi::install(&root, Path::new(to)).map(|()| true),
         ["python", ref rest @ ..] => python::command(&root, rest),
-        ["perfetto"] => perfetto::run(&root, None),
-        ["perfetto", recording] if !recording.starts_with('-') => {
-            perfetto::run(&root, Some(Path::new(recording)))
-        }
+        ["perfetto", ref rest @ ..] => perfetto::command(&root, rest),
         ["redis"] => redis::run(&root, 8),
         ["redis", rounds] => match rounds.parse() {
             Ok(rounds) => redis::run(&root, rounds),

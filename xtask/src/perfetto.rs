@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::fuzz::target_directory;
 use crate::python::tools::{bin, environment, interpreter, run_in};
@@ -19,8 +19,20 @@ const CRATE: &str = "crates/zonal-perfetto";
 const RECORDING: &str = "crates/zonal-trace/samples/zlib-make-j4";
 const PACKAGES: [&str; 2] = ["perfetto", "protobuf"];
 
+/// The task with what stands behind its name.
+pub fn command(root: &Path, rest: &[&str]) -> Result<bool> {
+    match rest {
+        [] => run(root, None),
+        [recording] if !recording.starts_with('-') => run(root, Some(Path::new(recording))),
+        _ => bail!(
+            "perfetto {}: expected nothing or a recording; `cargo xtask help` says more",
+            rest.join(" ")
+        ),
+    }
+}
+
 /// All of it, with this recording or the one of the repository; true if nothing differed.
-pub fn run(root: &Path, recording: Option<&Path>) -> Result<bool> {
+fn run(root: &Path, recording: Option<&Path>) -> Result<bool> {
     let to = target_directory(root).join("perfetto");
     let Some(python) = interpreter() else { return skipped("no python3 with venv was found") };
     let tools = to.join("environment");

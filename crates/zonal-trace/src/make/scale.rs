@@ -16,9 +16,9 @@
 //! contention inside nodes and load of many nodes, not traffic between them.
 //!
 //! Of the machine's files, its zones and free blocks, nodes and build are scaled; counters and what
-//! else tells of the one machine or its run is left out ([`not_scaled`]). Of the zones' own text the
-//! counters of nodes are those of the recorded one, in each copy. No host made the result: it is
-//! marked as simulated.
+//! else tells of the one machine or its run is left out ([`not_scaled`]). Of the zones' own text
+//! the counters of nodes are those of the recorded one, in each copy. No host made the result: it
+//! is marked as simulated.
 //!
 //! A trace whose start is inside it is scaled from there on, with its lists as they were then. The
 //! pageblocks' types are left out: the replay takes them from the allocations.
