@@ -30,6 +30,7 @@ mod process_exit;
 mod purge;
 mod redis;
 mod sctp_many;
+mod shuffled;
 mod stress_vm;
 pub mod tasks;
 mod trace;
@@ -95,6 +96,7 @@ pub const KINDS: &[Kind] = &[
     burst::KIND,
     churn::KIND,
     mix::KIND,
+    shuffled::KIND,
     handoff::KIND,
     page_fault::KIND,
     process_exit::KIND,
