@@ -96,7 +96,7 @@ def written_by_rust(sources: Path) -> Dict[str, Set[str]]:
             assert name not in found, f"two structs are named {name}"
             found[name] = keys
     for name, parts in flat.items():
-        found[name].update(*(found[part] for part in parts))
+        found[name].update(*(found.get(part, set()) for part in parts))
     return found
 
 

@@ -469,7 +469,7 @@ def _saved(effects: Sequence[Effect]) -> str:
 def _advice(host: Host) -> Optional[str]:
     if host.verdict == _UNKNOWN:
         return _UNKNOWN
-    return host.setting or "change nothing"
+    return (host.best and host.best.setting) or "change nothing"
 
 
 def _expanded(recordings: Any, options: Dict[str, Any]) -> List[str]:
