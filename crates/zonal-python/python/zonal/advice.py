@@ -209,6 +209,8 @@ class AdvisedOn:
     """Why, in words."""
     setting: Optional[str]
     """The setting that is worth trying by it alone."""
+    simulated: bool
+    """Whether no host made it: then what is called measured is simulated."""
     cost_percent_of_cpu: float
     """What the allocator's waits and refills take of one CPU."""
     model_error_percent: ModelError
