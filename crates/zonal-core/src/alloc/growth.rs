@@ -62,6 +62,15 @@ impl fmt::Display for OnlineError {
 
 impl core::error::Error for OnlineError {}
 
+/// A section that somebody has claimed, until this is dropped.
+struct Claimed<'a>(&'a Zone);
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.0.deferred.finish();
+    }
+}
+
 /// The memory of the machine, as it comes online.
 #[derive(Debug)]
 pub(super) struct Growth<'s, 'a, P> {
@@ -127,8 +136,7 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         let outside = OnlineError::OutsideZone(zone, 0, pages);
         let zone = self.on.zones.get(zone.0 as usize).ok_or(outside)?;
         let _locked = self.zone_ops(zone).lock();
-        zone.withhold(pages);
-        Ok(())
+        zone.withhold(pages).ok_or(outside)
     }
 
     /// Pages of a node that are not online and not claimed.
@@ -144,10 +152,12 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         let Some((zone, range)) = zones.find_map(claim) else {
             return Ok(0);
         };
-        prepare(range.clone());
         let pages = range.end.0 - range.start.0;
+        // Who waits for the section waits no longer, also where `prepare` panics.
+        let claimed = Claimed(zone);
+        prepare(range.clone());
         let seeded = self.online(zone.id, range);
-        zone.deferred.finish();
+        drop(claimed);
         self.zone_ops(zone).clear_below_high();
         seeded.map(|()| pages)
     }

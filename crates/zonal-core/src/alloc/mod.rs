@@ -164,7 +164,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// [`setup`](Self::setup) afterwards: limits do not follow a managed count (LB E.11).
     ///
     /// # Errors
-    /// [`OnlineError`] if there is no such zone.
+    /// [`OnlineError`] if there is no such zone, or the zone would have more than `u64::MAX` pages.
     pub fn withhold(&self, zone: ZoneId, pages: u64) -> Result<(), OnlineError> {
         Growth::new(&self.tables).withhold(zone, pages)
     }
@@ -185,7 +185,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// Brings the next section of a node online, for a worker: claims it, lets the platform
     /// `prepare` it while no other thread can see it, and hands it to the buddy. Returns its pages;
-    /// 0 when all is online. Workers may run in parallel, on one node too.
+    /// 0 when all is online. Workers may run in parallel, on one node too. A section whose
+    /// `prepare` panics stays away for good; nobody waits for it.
     ///
     /// # Errors
     /// [`OnlineError::InUse`] if part of it was in use already.
@@ -270,7 +271,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.alloc_bulk_with(request, pages, |pfn| pfn)
     }
 
-    /// As [`alloc_bulk`](Self::alloc_bulk), with what `make` makes of each page.
+    /// As [`alloc_bulk`](Self::alloc_bulk), with what `make` makes of each page. `make` runs while
+    /// the CPU's lists are closed: it must not call the allocator, which would wait for it for ever,
+    /// nor panic, which loses the pages that it was not yet asked for.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc), if not even one page was available.
@@ -314,7 +317,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// As [`free_bulk`](Self::free_bulk), for the pages that `pfn` makes of `pages`; `page` is its
-    /// inverse.
+    /// inverse. Both run while the CPU's lists are closed: they must not call the allocator, which
+    /// would wait for them for ever, nor panic, which loses the pages that were being freed.
     ///
     /// # Errors
     /// How many were freed, and why the next was not.

@@ -182,9 +182,12 @@ impl Zone {
     pub fn withheld(&self) -> u64 {
         self.withheld.load(Relaxed)
     }
-    pub(crate) fn withhold(&self, pages: u64) {
+    /// `None`, and nothing is changed, for more pages than can be counted.
+    pub(crate) fn withhold(&self, pages: u64) -> Option<()> {
+        // What is withheld is a part of what is managed.
+        self.set_managed(self.managed().checked_add(pages)?);
         self.withheld.store(self.withheld() + pages, Relaxed);
-        self.set_managed(self.managed() + pages);
+        Some(())
     }
     pub(crate) fn set_managed(&self, pages: u64) {
         self.managed.store(pages, Relaxed);

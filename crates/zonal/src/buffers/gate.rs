@@ -15,6 +15,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::TryLockError;
 use std::task::Waker;
 
 use super::sync::{Mutex, MutexGuard};
@@ -58,8 +59,17 @@ impl Gate {
 
     /// Permits that are out, and those who wait.
     pub fn figures(&self) -> (usize, usize) {
-        let state = self.lock();
-        (state.out, state.waiting.len())
+        self.lock().figures()
+    }
+
+    /// The same in a forked child, where a thread of the parent may hold the lock for ever: then
+    /// nobody knows.
+    pub fn figures_of_parent(&self) -> Option<(usize, usize)> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state.figures()),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner().figures()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// A permit, if there is one and nobody waits (GATE-3).
@@ -144,6 +154,9 @@ fn wake(woken: Vec<Waker>) {
 }
 
 impl State {
+    fn figures(&self) -> (usize, usize) {
+        (self.out, self.waiting.len())
+    }
     fn try_enter(&mut self, limit: usize) -> bool {
         let enters = self.waiting.is_empty() && self.out < limit;
         self.out += usize::from(enters);

@@ -136,7 +136,8 @@ impl BufferPool {
         Get { buffers: self.clone(), ticket: None }
     }
 
-    /// A buffer, as soon as there is one; the thread waits. Not for a thread that runs tasks.
+    /// A buffer, as soon as there is one; the thread waits, in a forked child for ever. Not for a
+    /// thread that runs tasks.
     ///
     /// # Errors
     /// The pool refused the block.
@@ -152,13 +153,21 @@ impl BufferPool {
     pub fn limit(&self) -> usize {
         self.inner.limit
     }
-    /// Buffers in use now, with those on their way to one who waited.
+    /// Buffers in use now, with those on their way to one who waited. In a forked child: at the
+    /// fork, or 0 where a thread of the parent was about to change it.
     pub fn in_use(&self) -> usize {
-        self.inner.gate.figures().0
+        self.figures().0
     }
-    /// Tasks and threads that wait now.
+    /// Tasks and threads that wait now; in a forked child as [`in_use`](Self::in_use).
     pub fn waiting(&self) -> usize {
-        self.inner.gate.figures().1
+        self.figures().1
+    }
+    fn figures(&self) -> (usize, usize) {
+        let gate = &self.inner.gate;
+        match self.inner.process.was_forked() {
+            true => gate.figures_of_parent().unwrap_or_default(),
+            false => gate.figures(),
+        }
     }
     /// The pool of the buffers' memory.
     pub fn pool(&self) -> &Pool {
@@ -176,7 +185,7 @@ impl BufferPool {
 
 impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (in_use, waiting) = self.inner.gate.figures();
+        let (in_use, waiting) = self.figures();
         f.debug_struct("BufferPool")
             .field("buffer_bytes", &self.inner.bytes)
             .field("limit", &self.inner.limit)

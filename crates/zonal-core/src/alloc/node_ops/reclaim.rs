@@ -87,6 +87,8 @@ impl<'a, P: Platform> NodeOps<'_, 'a, P> {
     pub fn count_reclaimed(self, by: By, came: Shrunk, before: u64) -> Shrunk {
         let most = match came.freed() {
             0 => 0,
+            // Below `before` where another CPU refills at this moment, whose refill is counted and
+            // its blocks are not yet: it wraps, and the claim is believed this once.
             _ => pages_freed(self.on).wrapping_sub(before),
         };
         let reclaimed = came.reclaimed.min(most);

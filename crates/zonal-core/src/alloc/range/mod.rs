@@ -74,6 +74,7 @@ use super::tables::Tables;
 use super::zone_ops::ZoneOps;
 use crate::gfp::Gfp;
 use crate::platform::Platform;
+use crate::sync::Ordering::Relaxed;
 use crate::types::{Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
 
 /// The ranges of an allocator: [`Allocator::ranges`].
@@ -183,13 +184,16 @@ impl<P: Platform> Ranges<'_, '_, P> {
             Ok(pfn) => return Ok(pfn),
             Err(why) => why,
         };
-        // A request that must not fail waits for a block, as others of its size do.
-        if request.gfp.contains(Gfp::NOFAIL)
-            && request.block_order().is_some()
-            && let Ok(pfn) = search.block()
-            && self.from_block(pfn, order, request.pages).is_ok()
-        {
-            return Ok(pfn);
+        // A request that must not fail waits for a block, as others of its size do. What refuses
+        // it counts it.
+        if request.gfp.contains(Gfp::NOFAIL) && request.block_order().is_some() {
+            if let Ok(pfn) = search.block()
+                && self.from_block(pfn, order, request.pages).is_ok()
+            {
+                return Ok(pfn);
+            }
+        } else {
+            self.on.events.failures.fetch_add(1, Relaxed);
         }
         Err(refuse(why))
     }

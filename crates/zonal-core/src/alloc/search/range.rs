@@ -110,11 +110,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     /// Asks `take` with the rights of each step of LB D.5, until it has what it wants.
     fn escalate<T>(&self, mut take: impl FnMut(AllocFlags) -> Option<T>) -> Option<T> {
         let single = Search { order: Order::ZERO, nofragment: false, ..*self };
-        let got = take(single.first_flags()).or_else(|| self.escalate_slow(take));
-        if got.is_none() {
-            self.on.events.failures.fetch_add(1, Relaxed);
-        }
-        got
+        take(single.first_flags()).or_else(|| self.escalate_slow(take))
     }
 
     fn escalate_slow<T>(&self, mut take: impl FnMut(AllocFlags) -> Option<T>) -> Option<T> {

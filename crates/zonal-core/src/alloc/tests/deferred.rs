@@ -279,3 +279,14 @@ fn a_request_waits_for_memory_that_a_worker_has_claimed() {
     pool.finish_growth().unwrap();
     pool.validate().unwrap();
 }
+
+#[test]
+fn a_section_whose_preparation_panics_stays_away_and_nobody_waits_for_it() {
+    let pool = Shape::uniform(1, 3 * SECTION, 1).boot_deferred(Policy::ZONAL, Script::default(), 0);
+    let panics = std::panic::AssertUnwindSafe(|| pool.grow(NodeId(0), |_| panic!("on purpose")));
+    std::panic::catch_unwind(panics).unwrap_err();
+    pool.finish_growth().unwrap();
+    assert!(!pool.is_growing());
+    assert_eq!(pool.free_pages(), 2 * SECTION);
+    pool.validate().unwrap();
+}

@@ -95,4 +95,7 @@ fn pages_withheld_count_as_managed_and_limits_follow_with_the_next_setup() {
     allocator.validate().unwrap();
     let nowhere = allocator.withhold(ZoneId(1), 7);
     assert_eq!(nowhere, Err(OnlineError::OutsideZone(ZoneId(1), 0, 7)));
+    let most = allocator.withhold(ZoneId(0), u64::MAX);
+    assert_eq!(most, Err(OnlineError::OutsideZone(ZoneId(0), 0, u64::MAX)));
+    assert_eq!((zone.managed(), zone.withheld()), (4096 + (1 << 20), 1 << 20));
 }
