@@ -78,7 +78,8 @@ def written_by_rust(sources: Path) -> Dict[str, Set[str]]:
     """By name, the keys that each struct of a crate has as JSON."""
     found: Dict[str, Set[str]] = {}
     flat: Dict[str, List[str]] = {}
-    struct = re.compile(r"#\[derive\([^)]*\bSerialize\b[^)]*\)\]\s*pub struct (\w+) \{(.*?)\n\}", re.S)
+    head = r"#\[derive\([^)]*\bSerialize\b[^)]*\)\]\s*pub struct (\w+)"
+    struct = re.compile(head + r" \{(.*?)\n\}", re.S)
     for path in sorted(sources.rglob("*.rs")):
         for name, body in struct.findall(path.read_text()):
             keys, attribute = set(), ""

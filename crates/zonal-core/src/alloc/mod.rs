@@ -272,8 +272,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// As [`alloc_bulk`](Self::alloc_bulk), with what `make` makes of each page. `make` runs while
-    /// the CPU's lists are closed: it must not call the allocator, which would wait for it for ever,
-    /// nor panic, which loses the pages that it was not yet asked for.
+    /// the CPU's lists are closed: it must not call the allocator, which would wait for ever, nor
+    /// panic, which loses the pages that it was not yet asked for.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc), if not even one page was available.
