@@ -75,6 +75,7 @@ pub mod overview;
 mod program;
 mod progress;
 mod read;
+mod readings;
 mod reclaim;
 mod replay;
 pub mod report;

@@ -13,6 +13,7 @@ use crate::locks::LockWaits;
 use crate::program::Program;
 use crate::progress::Watch;
 use crate::read::{self, ReadOptions};
+use crate::readings;
 use crate::reclaim::Reclaim;
 use crate::report::{Inputs, Memory, Report};
 use crate::run::none::{self, Setup};
@@ -224,8 +225,9 @@ impl<'r> Replay<'r> {
         changes.extend(altered.changes);
         program.insert_changes(changes);
         let files = self.recording.machine_files()?;
-        let text = |name| files.get(name).map(String::from_utf8_lossy).unwrap_or_default();
-        let reclaimed = unjudged::reclaimed(&text("vmstat.pre"), &text("vmstat.post"));
+        let [before, after] = [readings::before, readings::after]
+            .map(|reading| reading(&files, "vmstat").unwrap_or_default());
+        let reclaimed = unjudged::reclaimed(&before, &after);
         unjudged.polled(&polls, program.start_ns, &machine.zones);
         altered.lost_ns.into_iter().for_each(|from_ns| unjudged.lost(from_ns));
         let not_judged = unjudged.finish((program.start_ns, program.span_ns.1), reclaimed);

@@ -9,6 +9,7 @@ use super::marks::{Kept, MarkSettings, Marks, own_min_free};
 use super::waits::{self, Waits};
 use super::{MarksSaving, Share};
 use crate::advise::Saving;
+use crate::readings;
 use crate::settings::Settings;
 
 /// Processor time to read a page of a file again, in ns: about, and at most. It depends on the
@@ -56,12 +57,11 @@ pub(crate) struct Counters {
 impl Counters {
     /// `None` where a recording does not have all of them.
     pub(crate) fn of(files: &MachineFiles) -> Option<Counters> {
-        let text = |name| files.get(name).map(String::from_utf8_lossy);
         let more = |before: &str, after: &str, is_one: &dyn Fn(&str) -> bool| -> u64 {
             sum(after, is_one).saturating_sub(sum(before, is_one))
         };
-        let (before, after) = (text("vmstat.pre")?, text("vmstat.post")?);
-        let (threads, later) = (text("reclaimers.pre")?, text("reclaimers.post")?);
+        let both = |name| readings::before(files, name).zip(readings::after(files, name));
+        let ((before, after), (threads, later)) = (both("vmstat")?, both("reclaimers")?);
         if threads.is_empty() || later.is_empty() {
             return None;
         }

@@ -12,6 +12,7 @@ use zonal_trace::MachineFiles;
 
 use super::Share;
 use crate::advise::{PRICE_FACTOR, Saving};
+use crate::readings;
 
 /// Bytes of a page, in KiB.
 const PAGE_KIB: f64 = 4.0;
@@ -33,9 +34,8 @@ pub struct Waits {
 impl Waits {
     /// `None` where a recording does not have all of them.
     pub fn of(files: &MachineFiles) -> Option<Waits> {
-        let text = |name: &str| files.get(name).map(String::from_utf8_lossy);
         let more = |name: &str, of: &dyn Fn(&str) -> Option<u64>| {
-            let (before, after) = (text(&format!("{name}.pre"))?, text(&format!("{name}.post"))?);
+            let (before, after) = (readings::before(files, name)?, readings::after(files, name)?);
             Some(of(&after)?.saturating_sub(of(&before)?))
         };
         Some(Waits {
