@@ -203,7 +203,10 @@ pub fn reclaimed(before: &str, after: &str) -> u64 {
     let sum = |text: &str| -> u64 {
         let lines = text.lines().filter_map(|line| line.split_once(' '));
         let own = lines.filter(|(name, _)| {
-            matches!(*name, "pgsteal_kswapd" | "pgsteal_direct" | "pgsteal_khugepaged")
+            matches!(
+                *name,
+                "pgsteal_kswapd" | "pgsteal_direct" | "pgsteal_khugepaged" | "pgsteal_proactive"
+            )
         });
         own.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
     };
@@ -309,5 +312,6 @@ mod tests {
         assert_eq!(of(&[], 7), [(0.0, 10.0, Why::Unknown.words().to_owned())]);
         let before = "pgsteal_kswapd 5\npgsteal_direct 1\nnr_free_pages 3\n";
         assert_eq!(reclaimed(before, "pgsteal_kswapd 9\npgsteal_direct 1\nnr_free_pages 9\n"), 4);
+        assert_eq!(reclaimed("pgsteal_proactive 2\n", "pgsteal_proactive 5\n"), 3, "by a cgroup");
     }
 }
