@@ -200,8 +200,7 @@ impl MachineDescription {
         machine.start = meta.pcp_at_start.map(|poll| polled(&poll, &machine.zones));
         machine.end = meta.pcp_at_end.map(|poll| polled(&poll, &machine.zones));
         if let (None, Some(node)) = (meta.pageblock_order, machine.pagetypeinfo.first()) {
-            let order = u8::try_from(node.pageblock_order).ok().filter(|order| *order <= 10);
-            machine.pageblock_order = order.unwrap_or(machine.pageblock_order);
+            machine.pageblock_order = u8::try_from(node.pageblock_order).unwrap_or(u8::MAX);
         }
         machine.nodes = nodes(source, &machine)?;
         machine.cpus = cpus(&machine);

@@ -120,3 +120,17 @@ fn a_damaged_file_is_named() {
         assert!(message.contains(part), "{name}: {message}");
     }
 }
+
+#[test]
+fn a_pageblock_of_any_order_is_told_and_none_becomes_another() {
+    let order = |order: u64| {
+        let text = format!(
+            "Page block order: {order}\nPages per block:  8192\n\n\
+             Free pages count per migrate type at order       0      1 \n\
+             Node    0, zone   Normal, type    Unmovable      0      2 \n\n\
+             Number of blocks type     Unmovable \nNode 0, zone   Normal            1 \n"
+        );
+        read(&[("pagetypeinfo.pre", &text)]).unwrap().pageblock_order
+    };
+    assert_eq!([9, 10, 11, 13, 300].map(order), [9, 10, 11, 13, u8::MAX]);
+}
