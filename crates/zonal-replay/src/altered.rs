@@ -144,7 +144,7 @@ impl Known {
     /// A zone's `min` without a boost, as far as it is known.
     fn own_min(&self, now: &PolledState, zone: &PolledZone) -> u64 {
         let Some(kbytes) = self.min_free else { return zone.min };
-        let managed: u128 = now.zones.iter().map(|zone| u128::from(zone.managed)).sum();
+        let managed: u128 = sharing(now).map(|zone| u128::from(zone.managed)).sum();
         let share = u128::from(kbytes.unsigned_abs() / 4) * u128::from(zone.managed);
         share.checked_div(managed).and_then(|min| u64::try_from(min).ok()).unwrap_or(zone.min)
     }
@@ -188,7 +188,10 @@ fn fraction_of(now: &PolledState, machine: &MachineDescription) -> Option<i64> {
         return Some(0);
     }
     let node = machine.nodes.iter().find(|node| node.id == zone.node)?;
-    let cpus = (node.cpus.len() as u64).max(1);
+    // A node without CPUs has its lists sized for all of them (LB E.4).
+    let all = machine.nodes.iter().map(|node| node.cpus.len()).sum();
+    let cpus = if node.cpus.is_empty() { all } else { node.cpus.len() };
+    let cpus = (cpus as u64).max(1);
     let near = zone.managed.checked_div(high.checked_mul(cpus)?)?;
     let least = set.batch.saturating_mul(4);
     let gives = |fraction: &u64| (zone.managed / fraction / cpus).max(least) == high;
@@ -196,16 +199,29 @@ fn fraction_of(now: &PolledState, machine: &MachineDescription) -> Option<i64> {
     (from..=near + NEAR).find(gives).map(|fraction| fraction as i64)
 }
 
+/// Zones that the minimum is shared out over. Movable ones are among them where they have no
+/// minimum of their own rule, as in older releases (LB C.2).
+fn sharing(now: &PolledState) -> impl Iterator<Item = &PolledZone> {
+    let capped = |zone: &PolledZone| zone.min == (zone.managed / 1024).clamp(32, 128);
+    let mut movable = now.zones.iter().filter(|zone| zone.kind == "Movable");
+    let all = !movable.all(capped);
+    now.zones.iter().filter(move |zone| match zone.kind.as_str() {
+        "HighMem" | "Device" => false,
+        "Movable" => all,
+        _ => true,
+    })
+}
+
 /// `min_free_kbytes`, where each zone has its share of it: while no zone is boosted.
 fn min_free_of(now: &PolledState) -> Option<i64> {
-    let managed: u128 = now.zones.iter().map(|zone| u128::from(zone.managed)).sum();
-    let sum: u128 = now.zones.iter().map(|zone| u128::from(zone.min)).sum();
+    let managed: u128 = sharing(now).map(|zone| u128::from(zone.managed)).sum();
+    let sum: u128 = sharing(now).map(|zone| u128::from(zone.min)).sum();
     // Each zone's share is rounded down.
     let has_share = |pages: u128, zone: &PolledZone| {
         (pages * u128::from(zone.managed)).checked_div(managed) == Some(zone.min.into())
     };
     let pages = (sum..=sum + now.zones.len() as u128)
-        .find(|pages| now.zones.iter().all(|zone| has_share(*pages, zone)))?;
+        .find(|pages| sharing(now).all(|zone| has_share(*pages, zone)))?;
     i64::try_from(pages * 4).ok()
 }
 
@@ -340,6 +356,42 @@ mod tests {
         let min_free = |pages: i64| Change::Set(Sysctl::MinFreeKbytes, pages * 4);
         let reserve = [small(1, 16_896, 10), small(2, 1000, 10), small(3, 16_896, 10)];
         assert_eq!(factors(&reserve), [min_free(1000), min_free(16_896)], "the distance follows");
+    }
+
+    #[test]
+    fn a_reserve_is_found_beside_a_movable_zone_of_either_rule() {
+        let with_movable = |second, pages: u64, capped: bool| {
+            let mut sample = sample(second, pages, 10, 0);
+            let mut movable = sample.zones[1].clone();
+            movable.kind = "Movable".to_owned();
+            let all: u64 = MANAGED.iter().sum::<u64>() + movable.managed;
+            if capped {
+                movable.min = 128;
+            } else {
+                for zone in sample.zones.iter_mut().chain([&mut movable]) {
+                    zone.min = pages * zone.managed / all;
+                }
+            }
+            for zone in sample.zones.iter_mut().chain([&mut movable]) {
+                (zone.low, zone.high) = (zone.min + 9000, zone.min + 18_000);
+            }
+            sample.zones.push(movable);
+            sample
+        };
+        for capped in [true, false] {
+            let polls = [with_movable(1, 16_896, capped), with_movable(2, 20_000, capped)];
+            let change = Change::Set(Sysctl::MinFreeKbytes, 20_000 * 4);
+            assert_eq!(found(&polls), [(S + S / 2, change)], "{capped}");
+        }
+    }
+
+    #[test]
+    fn lists_of_a_node_without_cpus_are_sized_for_all() {
+        let node =
+            |id, cpus| NodeDescription { id, cpus, distances: Vec::new(), stats: Vec::new() };
+        let nodes = vec![node(0, Vec::new()), node(1, vec![0, 1])];
+        let machine = MachineDescription { nodes, ..MachineDescription::default() };
+        assert_eq!(fraction_of(&sample(1, 16_896, 10, 64), &machine), Some(64), "for two CPUs");
     }
 
     #[test]
