@@ -252,13 +252,15 @@ pub fn set_watermarks(
         return Ok(notes);
     }
     let by_rule = allocator.stats().min_free_kbytes();
-    let min = |zone: &ZoneAt| machine.zone(zone.node, &zone.kind).map_or(0, |z| z.min);
-    let sum: u64 = map.zones().iter().map(min).sum();
+    let sum = sum_of_min(machine, map);
     let (mut best, mut best_off) = (i64::from(by_rule), off_by_rule);
     // Each zone's share is rounded down, so the sum may miss up to one page for each.
-    for pages in sum..=sum + map.zones().len() as u64 {
-        let kbytes = pages as i64 * 4;
-        allocator.set(Sysctl::MinFreeKbytes, kbytes)?;
+    let sums = (sum..=sum + map.zones().len() as u64).map(|pages| pages as i64 * 4);
+    for kbytes in settings.min_free_kbytes.into_iter().chain(sums) {
+        // What the core refuses cannot have been in force.
+        if allocator.set(Sysctl::MinFreeKbytes, kbytes).is_err() {
+            continue;
+        }
         let off = marks_off(allocator, machine, map);
         if off < best_off {
             (best, best_off) = (kbytes, off);
@@ -273,6 +275,15 @@ pub fn set_watermarks(
         ),
     });
     Ok(notes)
+}
+
+/// Minimums without a boost of all zones that have a share of `min_free_kbytes` (LB C.2).
+fn sum_of_min(machine: &MachineDescription, map: &ZoneMap) -> u64 {
+    let has_share =
+        |zone: &&ZoneAt| !matches!(zone.kind.as_str(), "HighMem" | "Movable" | "Device");
+    let recorded = |zone: &ZoneAt| machine.zone(zone.node, &zone.kind);
+    let zones = map.zones().iter().filter(has_share).filter_map(recorded);
+    zones.map(|zone| zone.min.saturating_sub(zone.boost)).sum()
 }
 
 /// Most pages by which a mark differs from the recorded one.
@@ -311,4 +322,27 @@ fn distances(machine: &MachineDescription) -> Vec<u8> {
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boost_and_a_movable_zone_are_no_part_of_the_reserve() {
+        let zone = |(at, kind, min, boost): (u64, &str, u64, u64)| zonal_trace::ZoneDescription {
+            kind: kind.to_owned(),
+            start_pfn: at << 20,
+            spanned: 1 << 20,
+            present: 1 << 20,
+            managed: 1 << 20,
+            min,
+            boost,
+            ..zonal_trace::ZoneDescription::default()
+        };
+        let zones = [(1, "DMA32", 700, 0), (2, "Normal", 900 + 512, 512), (3, "Movable", 128, 0)];
+        let machine =
+            MachineDescription { zones: zones.map(zone).to_vec(), ..MachineDescription::default() };
+        assert_eq!(sum_of_min(&machine, &ZoneMap::new(&machine)), 1600);
+    }
 }
