@@ -208,20 +208,33 @@ impl MachineDescription {
         Ok(machine)
     }
 
-    /// The zones, or an error that says which files would have told them.
+    /// The zones, or an error that says which files would have told them, or on which node a CPU
+    /// is.
     ///
     /// # Errors
-    /// If no file tells about zones.
+    /// If no file tells about zones, or there are several nodes and no file tells their CPUs.
     pub fn require_zones(&self) -> Result<&[ZoneDescription], TraceError> {
         if self.zones.is_empty() {
             let expected = format!(
                 "one of {}, or zones_pre in meta.json, beside the trace or with --machine DIR",
                 ZONEINFO.join(", ")
             );
-            let kind = TraceErrorKind::Missing { expected };
-            return Err(TraceError::new(&self.name, Position::File, kind));
+            return Err(self.missing(expected));
+        }
+        if let [first, _, ..] = self.nodes.as_slice()
+            && self.nodes.iter().all(|node| node.cpus.is_empty())
+        {
+            return Err(self.missing(format!(
+                "node{}-cpulist.txt and those of the other nodes, which say on which node each \
+                 CPU is, beside the trace or with --machine DIR",
+                first.id
+            )));
         }
         Ok(&self.zones)
+    }
+
+    fn missing(&self, expected: String) -> TraceError {
+        TraceError::new(&self.name, Position::File, TraceErrorKind::Missing { expected })
     }
 
     /// The zone of this node and kind.

@@ -134,3 +134,12 @@ fn a_pageblock_of_any_order_is_told_and_none_becomes_another() {
     };
     assert_eq!([9, 10, 11, 13, 300].map(order), [9, 10, 11, 13, u8::MAX]);
 }
+
+#[test]
+fn several_nodes_without_a_list_of_cpus_are_refused_with_the_files_name() {
+    let zones = format!("{ZONE}{}", ZONE.replace("Node 0", "Node 1"));
+    let error = read(&[("zoneinfo.pre", &zones)]).unwrap().require_zones().unwrap_err();
+    assert!(error.to_string().contains("expected node0-cpulist.txt"), "{error}");
+    let lists = [("node0-cpulist.txt", "0,3\n"), ("zoneinfo.pre", zones.as_str())];
+    assert_eq!(read(&lists).unwrap().require_zones().unwrap().len(), 2, "one node has none");
+}
