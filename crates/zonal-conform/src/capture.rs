@@ -232,6 +232,10 @@ impl Reader<'_> {
         if let Some((file, document)) = &pagetypeinfo {
             check_pagetypeinfo(file, document, &zoneinfo[0])?;
         }
+        let meminfo = self.optional("meminfo.txt", meminfo::parse)?;
+        if let Some((file, document)) = &meminfo {
+            check_page_size(file, document, &zoneinfo[0])?;
+        }
         Ok(Capture {
             name,
             live: self.live,
@@ -240,7 +244,7 @@ impl Reader<'_> {
             hidden_cpus: possible.is_some_and(|(_, list)| list.ids.len() > online.len()),
             iomem: self.required("iomem.txt", iomem::parse)?,
             pagetypeinfo,
-            meminfo: self.optional("meminfo.txt", meminfo::parse)?,
+            meminfo,
             cmdline: self
                 .optional("cmdline.txt", cmdline::parse)?
                 .map_or_else(cmdline::Document::default, |(_, document)| document),
@@ -353,6 +357,22 @@ fn check_pagetypeinfo(
         let end = document.to_string().lines().count() as u64 + 1;
         let text = format!("zone {} of node {} is missing", zone.kind, zone.node);
         ensure(has, || Error::at(file, end, &text))?;
+    }
+    Ok(())
+}
+
+/// Refuses a kernel whose pages are not of 4 KiB: `MemTotal` is what the zones manage.
+fn check_page_size(file: &str, meminfo: &meminfo::Document, zones: &ZoneFile) -> Result<(), Error> {
+    let Some(at) = meminfo.amounts.iter().position(|amount| amount.name == "MemTotal") else {
+        return Ok(());
+    };
+    let total = u128::from(meminfo.amounts[at].value);
+    let pages: u128 = zones.zones.iter().map(|zone| u128::from(zone.managed.value)).sum();
+    for kib in [16, 64] {
+        let expected = pages * kib;
+        let text = format!("pages of {kib} KiB; expected 4 KiB: others are not judged");
+        let is_near = pages > 0 && total.abs_diff(expected) * 10 <= expected;
+        ensure(!is_near, || Error::at(file, at as u64 + 1, &text))?;
     }
     Ok(())
 }

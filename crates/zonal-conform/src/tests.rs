@@ -277,6 +277,25 @@ fn damage_is_refused_with_file_and_line() {
     }
 }
 
+#[test]
+fn a_kernel_of_larger_pages_is_refused() {
+    for kib in [16, 64] {
+        let mut texts = first();
+        let managed: u64 = Capture::read("test", &texts)
+            .unwrap()
+            .main()
+            .zones
+            .iter()
+            .map(|zone| zone.managed.value)
+            .sum();
+        let total = format!("MemTotal:       {} kB\n", managed * kib);
+        texts.0.insert("meminfo.txt".to_owned(), total);
+        let said = refused(&texts);
+        assert!(said.contains("meminfo.txt: line 1: pages of"), "{said}");
+        assert!(said.contains(&format!("pages of {kib} KiB; expected 4 KiB")), "{said}");
+    }
+}
+
 /// The releases beside the recorded ones follow the same rules, or either of two.
 #[test]
 fn a_release_beside_the_recorded_ones_is_judged_by_its_rules() {
