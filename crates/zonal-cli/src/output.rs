@@ -165,13 +165,18 @@ impl Drop for Target {
     }
 }
 
+/// The folder that an output is in.
+pub fn folder_of(output: &Path) -> &Path {
+    let folder = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
 /// Refuses an output in a folder that is not there or cannot be written to, before long work.
 ///
 /// # Errors
 /// What was expected, by the output's own name.
 pub fn check_folder(flag: &str, output: &Path) -> anyhow::Result<()> {
-    let folder = output.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = folder_of(output);
     let (path, at) = (output.display(), folder.display());
     anyhow::ensure!(folder.is_dir(), "{flag} {path}: there is no folder {at}; make it first");
     rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
@@ -323,6 +328,8 @@ mod tests {
         let error = target.write("new").unwrap_err();
         assert!(chain(&error).contains("cannot write"), "{error:#}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "good");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert!(Target::new(&folder.path().join("no/a.json")).is_err());
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl<W: Write> Writer<W> {
             ..TracePacket::default()
         })?;
         let system = recording.description().uname.as_deref().map(system_info);
-        let tree = files.get("comms").map(process_tree);
+        let tree = files.get("comms").map(|_| process_tree(files.thread_names()));
         if system.is_some() || tree.is_some() {
             self.put(&TracePacket { system_info: system, ..TracePacket::default() })?;
             self.put(&TracePacket {
@@ -202,12 +202,11 @@ fn system_info(uname: &str) -> SystemInfo {
 }
 
 /// Names of threads, as processes of their own: which process a thread is of was not recorded.
-fn process_tree(comms: &[u8]) -> ProcessTree {
-    let text = String::from_utf8_lossy(comms);
-    let thread = |line: &str| {
-        let (tid, name) = line.trim_start().split_once(' ')?;
-        let tid = Some(tid.parse().ok()?);
-        Some(Thread { tid, name: Some(name.as_bytes().to_vec()), tgid: tid })
+fn process_tree(names: Vec<(i32, String)>) -> ProcessTree {
+    let thread = |(tid, name): (i32, String)| Thread {
+        tid: Some(tid),
+        name: Some(name.into_bytes()),
+        tgid: Some(tid),
     };
-    ProcessTree { threads: text.lines().filter_map(thread).collect() }
+    ProcessTree { threads: names.into_iter().map(thread).collect() }
 }

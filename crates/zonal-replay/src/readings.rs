@@ -19,6 +19,14 @@ fn first(files: &MachineFiles, names: [String; 2]) -> Option<Cow<'_, str>> {
     names.iter().find_map(|name| files.get(name)).map(String::from_utf8_lossy)
 }
 
+/// The sum of some lines `NAME NUMBER` of such a text.
+pub fn sum(text: &str, is_one: impl Fn(&str) -> bool) -> u64 {
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let own = lines.filter(|(name, _)| is_one(name));
+    let numbers = own.filter_map(|(_, value)| value.trim().parse::<u64>().ok());
+    numbers.fold(0, u64::saturating_add)
+}
+
 #[cfg(test)]
 mod tests {
     use zonal_trace::{Part, Recording};

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use zonal_trace::{Event, EventKind, Notice, PolledState, PolledZone, ZoneDescription};
 
+use crate::readings;
+
 /// Reclaim that no event tells of.
 pub(crate) const UNKNOWN: &str = "reclaim: pages were reclaimed, and no event says when";
 /// Stretches with less than this between them are one.
@@ -200,16 +202,8 @@ fn own_marks(zone: &PolledZone, zones: &[ZoneDescription]) -> Marks {
 
 /// Pages that were reclaimed between two readings of `/proc/vmstat`.
 pub fn reclaimed(before: &str, after: &str) -> u64 {
-    let sum = |text: &str| -> u64 {
-        let lines = text.lines().filter_map(|line| line.split_once(' '));
-        let own = lines.filter(|(name, _)| {
-            matches!(
-                *name,
-                "pgsteal_kswapd" | "pgsteal_direct" | "pgsteal_khugepaged" | "pgsteal_proactive"
-            )
-        });
-        own.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
-    };
+    let own = ["pgsteal_kswapd", "pgsteal_direct", "pgsteal_khugepaged", "pgsteal_proactive"];
+    let sum = |text| readings::sum(text, |name| own.contains(&name));
     sum(after).saturating_sub(sum(before))
 }
 

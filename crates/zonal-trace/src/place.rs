@@ -35,27 +35,13 @@ fn refused(what: &str) -> io::Error {
 
 /// Where an output is until it is whole: beside its place, under a name of this process.
 pub fn part(path: &Path) -> Option<PathBuf> {
-    let name = path.file_name()?.to_string_lossy();
-    Some(path.with_file_name(format!(".{name}.{}.part", std::process::id())))
+    part_of(path, std::process::id())
 }
 
-/// Writes a file, beside its place and then moved there, so that what was there stays where that
-/// fails. What is no plain file, such as a device, is written to.
-///
-/// # Errors
-/// Those of the system.
-pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return fs::write(path, content);
-    }
-    let place = plain(path)?;
-    let part = part(&place).ok_or_else(|| refused("no name of a file"))?;
-    let moved = fs::write(&part, content).and_then(|()| fs::rename(&part, &place));
-    if moved.is_err() {
-        // It cannot have been moved.
-        let _ = fs::remove_file(&part);
-    }
-    moved
+/// The same for an output of another process.
+pub fn part_of(path: &Path, process: u32) -> Option<PathBuf> {
+    let name = path.file_name()?.to_string_lossy();
+    Some(path.with_file_name(format!(".{name}.{process}.part")))
 }
 
 #[cfg(test)]
@@ -79,23 +65,5 @@ mod tests {
         let part = part(&link).unwrap();
         assert_eq!(part.parent(), link.parent());
         assert!(part.file_name().unwrap().to_str().unwrap().starts_with(".b.zonal."));
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_file_is_replaced_whole_or_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.json");
-        write(&file, b"one").unwrap();
-        write(&file, b"two").unwrap();
-        assert_eq!(fs::read(&file).unwrap(), b"two");
-        // What is beside its place is full.
-        std::os::unix::fs::symlink("/dev/full", part(&file).unwrap()).unwrap();
-        assert!(write(&file, b"three").is_err());
-        assert_eq!(fs::read(&file).unwrap(), b"two");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
-        write(Path::new("/dev/null"), b"four").unwrap();
-        assert!(!fs::metadata("/dev/null").unwrap().is_file());
-        assert!(write(&folder.path().join("no/a.json"), b"").is_err());
     }
 }

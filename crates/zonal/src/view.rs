@@ -200,8 +200,8 @@ impl<'p> View<'p> {
         self.allocator().stat_interval()
     }
 
-    /// Requests whose first walk over the zones found nothing, and those that no walk
-    /// could serve.
+    /// Requests whose first walk over the zones found nothing, and those that no walk could
+    /// serve.
     pub fn slow_paths(self) -> (u64, u64) {
         self.allocator().stats().slow_paths()
     }

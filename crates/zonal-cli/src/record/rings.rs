@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
+use zonal_trace::place;
 
 use super::load::is_running;
+use crate::output::folder_of;
 
 /// Written last: with it a folder is a recording.
 const LAST: &str = "meta.json";
@@ -78,8 +80,7 @@ pub fn remedy(folder: &Path) -> String {
 /// Removes what killed recorders left beside `output`, and says so. Of windows nothing is kept:
 /// many of them would fill the disk. Nobody else records on this host meanwhile.
 pub fn clean(output: &Path) -> Vec<String> {
-    let folder = output.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let Ok(entries) = fs::read_dir(folder.unwrap_or(Path::new("."))) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(folder_of(output)) else { return Vec::new() };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths.filter_map(|path| clean_one(&path)).collect()
 }
@@ -94,7 +95,7 @@ fn clean_one(path: &Path) -> Option<String> {
     }
     let _lock = lock(path)?;
     // What it had begun to write: it has neither an end nor a reader.
-    let part = path.with_file_name(format!(".{of}.{process}.part"));
+    let part = place::part_of(&path.with_file_name(of), process.unsigned_abs())?;
     let _ = if part.is_dir() { fs::remove_dir_all(&part) } else { fs::remove_file(&part) };
     let shown = path.display();
     if is_whole(path) && !is_window(of) {

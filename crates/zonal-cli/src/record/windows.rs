@@ -13,7 +13,7 @@ use anyhow::Context;
 use super::load::{LOOK, Output, is_running};
 use super::rings::DIGITS;
 use super::{RecordArgs, Signals, make};
-use crate::output::{self, chain};
+use crate::output::{self, chain, folder_of};
 
 /// Records windows until something ends them. Returns how many of them there are, and how many are
 /// left out.
@@ -77,8 +77,7 @@ struct Files {
 impl Files {
     /// Names after those of earlier runs, which stay as they are.
     fn new(output: &Path, bytes_max: u64) -> anyhow::Result<Files> {
-        let directory = output.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = directory.unwrap_or(Path::new(".")).to_owned();
+        let directory = folder_of(output).to_owned();
         let stem = output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let entries =
             fs::read_dir(&directory).with_context(|| format!("{}", directory.display()))?;

@@ -15,12 +15,10 @@ mod text;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use zonal_replay::verify::{
     Arm, By, Finding, Hurts, Measured, Outcome, Plan, Registered, Run, predict, recorded_counts,
 };
-
-use zonal_trace::place;
 
 use self::args::VerifyArgs;
 use self::live::{Bench, Signals};
@@ -183,5 +181,5 @@ fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Resu
 
 fn store(args: &VerifyArgs, text: &str) -> anyhow::Result<()> {
     let Some(path) = &args.output else { return Ok(()) };
-    place::write(path, text.as_bytes()).with_context(|| format!("-o {}", path.display()))
+    output::Target::new(path)?.write(text)
 }

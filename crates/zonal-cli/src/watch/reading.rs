@@ -1,7 +1,7 @@
 //! One reading of an allocator, by the kernel's own texts.
 
 use anyhow::{Context, anyhow};
-use zonal_text::{buddyinfo, vmstat, zoneinfo};
+use zonal_text::{buddyinfo, meminfo, vmstat, zoneinfo};
 
 /// Order of a huge page.
 pub const HUGE: usize = 9;
@@ -149,9 +149,8 @@ impl Reading {
 
     /// Bytes of a page of the machine whose `/proc/meminfo` this is: its memory by the pages that
     /// the zones manage. `None`: it does not tell.
-    pub fn page_bytes_by(&self, meminfo: &str) -> Option<u64> {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    pub fn page_bytes_by(&self, text: &str) -> Option<u64> {
+        let kib = meminfo::parse(text).ok()?.value("MemTotal")?;
         let pages: u64 = self.zones.iter().map(|zone| zone.managed).sum();
         // A power of two from 4 KiB: what is handed out between two reads changes little.
         let each = kib.checked_mul(1024)?.checked_div(pages)?;

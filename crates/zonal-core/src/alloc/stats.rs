@@ -214,8 +214,8 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         NumaEvents::of(folded.fold(NumaCounts::default(), plus))
     }
 
-    /// Requests whose first walk over the zones found nothing, and those that no walk
-    /// could serve.
+    /// Requests whose first walk over the zones found nothing, and those that no walk could
+    /// serve.
     pub fn slow_paths(self) -> (u64, u64) {
         let events = &self.on.events;
         (events.slow_paths.load(Relaxed), events.failures.load(Relaxed))

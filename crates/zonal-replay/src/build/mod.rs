@@ -20,7 +20,7 @@ use zonal_core::policy::{MinFreeRule, Policy};
 use zonal_core::sync::{LockWord, Wait};
 use zonal_core::types::{CpuId, NodeId, ZoneKind};
 use zonal_core::zone::state::Zone;
-use zonal_core::zone::watermark::Watermark;
+use zonal_core::zone::watermark::{MovableMin, Watermark};
 use zonal_lab::records::Records;
 use zonal_trace::MachineDescription;
 
@@ -252,7 +252,8 @@ pub fn set_watermarks(
         return Ok(notes);
     }
     let by_rule = allocator.stats().min_free_kbytes();
-    let sum = sum_of_min(machine, map);
+    let movable = allocator.policy().watermark.movable_min;
+    let sum = sum_of_min(machine, map, movable);
     let (mut best, mut best_off) = (i64::from(by_rule), off_by_rule);
     // Each zone's share is rounded down, so the sum may miss up to one page for each.
     let sums = (sum..=sum + map.zones().len() as u64).map(|pages| pages as i64 * 4);
@@ -278,9 +279,12 @@ pub fn set_watermarks(
 }
 
 /// Minimums without a boost of all zones that have a share of `min_free_kbytes` (LB C.2).
-fn sum_of_min(machine: &MachineDescription, map: &ZoneMap) -> u64 {
-    let has_share =
-        |zone: &&ZoneAt| !matches!(zone.kind.as_str(), "HighMem" | "Movable" | "Device");
+fn sum_of_min(machine: &MachineDescription, map: &ZoneMap, movable: MovableMin) -> u64 {
+    let has_share = |zone: &&ZoneAt| match zone.kind.as_str() {
+        "HighMem" | "Device" => false,
+        "Movable" => movable == MovableMin::Share,
+        _ => true,
+    };
     let recorded = |zone: &ZoneAt| machine.zone(zone.node, &zone.kind);
     let zones = map.zones().iter().filter(has_share).filter_map(recorded);
     zones.map(|zone| zone.min.saturating_sub(zone.boost)).sum()
@@ -343,6 +347,8 @@ mod tests {
         let zones = [(1, "DMA32", 700, 0), (2, "Normal", 900 + 512, 512), (3, "Movable", 128, 0)];
         let machine =
             MachineDescription { zones: zones.map(zone).to_vec(), ..MachineDescription::default() };
-        assert_eq!(sum_of_min(&machine, &ZoneMap::new(&machine)), 1600);
+        let sum = |movable| sum_of_min(&machine, &ZoneMap::new(&machine), movable);
+        assert_eq!(sum(MovableMin::Capped), 1600);
+        assert_eq!(sum(MovableMin::Share), 1728, "in older releases it has a share");
     }
 }

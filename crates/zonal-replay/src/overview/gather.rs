@@ -12,6 +12,8 @@ use crate::progress::{Phase, Progress, Watch};
 pub(super) const BINS: usize = 200;
 /// Events between two calls of the [`Watch`].
 const TICK_EVENTS: u64 = 1 << 16;
+/// What takes the place of a thread in interrupts.
+const IDLE: &str = "idle task (interrupts)";
 /// Blocks in use whose birth is remembered; more are not told how long they live.
 const BORN_MAX: usize = 1 << 24;
 /// Lifetimes by powers of ten, from below a microsecond up.
@@ -64,7 +66,7 @@ impl Overview {
         let files = recording.machine_files()?;
         let mut overview = Overview {
             polls: recording.polls()?,
-            names: files.get("comms").map(names).unwrap_or_default(),
+            names: files.thread_names().into_iter().collect(),
             page_bytes: recording.description().page_size,
             ..Overview::default()
         };
@@ -161,7 +163,7 @@ impl Overview {
     /// What a thread is called: by its name, if the recording has it.
     pub(super) fn called(&self, pid: i32) -> String {
         match (pid, self.names.get(&pid)) {
-            (0, _) => "idle task (interrupts)".to_owned(),
+            (0, _) => IDLE.to_owned(),
             (pid, Some(name)) => format!("{name}, thread {pid}"),
             (pid, None) => format!("thread {pid}"),
         }
@@ -173,7 +175,7 @@ impl Overview {
         let mut unnamed = 0;
         for (pid, pages) in &self.threads {
             let name = match pid {
-                0 => Some("idle task (interrupts)"),
+                0 => Some(IDLE),
                 pid => self.names.get(pid).map(String::as_str),
             };
             match name {
@@ -191,13 +193,6 @@ impl Overview {
     pub(super) fn words(gfp: u32) -> String {
         Gfp::from_bits(gfp).to_string()
     }
-}
-
-/// The names in tracefs's `saved_cmdlines`: a thread and its name on each line.
-fn names(comms: &[u8]) -> HashMap<i32, String> {
-    let text = String::from_utf8_lossy(comms);
-    let lines = text.lines().filter_map(|line| line.trim_start().split_once(' '));
-    lines.filter_map(|(pid, name)| Some((pid.parse().ok()?, name.to_owned()))).collect()
 }
 
 #[cfg(test)]
@@ -238,7 +233,9 @@ mod tests {
         };
         assert_eq!(seen.commands(9), None);
         assert_eq!(seen.called(7), "thread 7");
-        seen.names = names(b"7 cc1 <x>\n8 cc1 <x>\nbad\nx y\n");
+        let mut files = zonal_trace::MachineFiles::default();
+        files.set("comms", b"7 cc1 <x>\n8 cc1 <x>\nbad\nx y\n".to_vec());
+        seen.names = files.thread_names().into_iter().collect();
         assert_eq!(seen.called(7), "cc1 <x>, thread 7");
         let rows = seen.commands(9).unwrap();
         let told: Vec<_> = rows.iter().map(|(name, count)| (name.as_str(), *count)).collect();

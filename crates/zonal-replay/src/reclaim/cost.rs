@@ -58,7 +58,7 @@ impl Counters {
     /// `None` where a recording does not have all of them.
     pub(crate) fn of(files: &MachineFiles) -> Option<Counters> {
         let more = |before: &str, after: &str, is_one: &dyn Fn(&str) -> bool| -> u64 {
-            sum(after, is_one).saturating_sub(sum(before, is_one))
+            readings::sum(after, is_one).saturating_sub(readings::sum(before, is_one))
         };
         let both = |name| readings::before(files, name).zip(readings::after(files, name));
         let ((before, after), (threads, later)) = (both("vmstat")?, both("reclaimers")?);
@@ -75,14 +75,6 @@ impl Counters {
             compaction_ns: of_thread("kcompactd"),
         })
     }
-}
-
-/// The sum of some lines `NAME NUMBER`.
-fn sum(text: &str, is_one: &dyn Fn(&str) -> bool) -> u64 {
-    let lines = text.lines().filter_map(|line| line.split_once(' '));
-    let own = lines.filter(|(name, _)| is_one(name));
-    let numbers = own.filter_map(|(_, value)| value.trim().parse::<u64>().ok());
-    numbers.fold(0, u64::saturating_add)
 }
 
 /// Reclaim in a recording.

@@ -169,6 +169,14 @@ impl MachineFiles {
         self.set(meta::FILE, text.into_bytes());
     }
 
+    /// The threads whose names were recorded, with the names: lines `THREAD NAME`, as tracefs has
+    /// them in `saved_cmdlines`. Lines of another form are left out.
+    pub fn thread_names(&self) -> Vec<(i32, String)> {
+        let text = String::from_utf8_lossy(self.get("comms").unwrap_or_default());
+        let lines = text.lines().filter_map(|line| line.trim_start().split_once(' '));
+        lines.filter_map(|(thread, name)| Some((thread.parse().ok()?, name.to_owned()))).collect()
+    }
+
     /// Names and contents.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.files.iter().map(|(name, content)| (name.as_str(), content.as_slice()))
