@@ -25,7 +25,9 @@ const SOCKETS: Times = (50_000, 50_000);
 const FAULTS: Times = (20_000, 20_000);
 /// Lists that tune themselves find their size in tens of milliseconds of this load.
 const TUNED: Times = (60_000, 30_000);
-const BUILD: Times = (300_000, 150_000);
+/// Refreshes of statistics let lists decay, each CPU's once a second: all of them while lists grow,
+/// then twice.
+const BUILD: Times = (1_000_000, 2_000_000);
 /// A refresh of every CPU: they come a second apart, the first after a tenth of one.
 const SECOND: Times = (90_000, 1_000_000);
 
