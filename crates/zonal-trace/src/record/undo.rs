@@ -22,10 +22,17 @@
 //!   read. A recorder that is killed in between leaves a value that nobody knows: the guard, which
 //!   comes at once, takes it for the recorder's; the next recorder, which may come days later, asks
 //!   a person
+//! - **UNDO-5** a recorder that is killed may still have files of its instance open when its pipe
+//!   has ended: the instance is busy then, and its removal is tried again for some seconds
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long an instance may be busy (UNDO-5); others wait for the guard a little longer.
+const BUSY: Duration = Duration::from_secs(4);
 
 /// How to undo one change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,10 +109,23 @@ impl Undo {
                 }
                 Ok(is_changed)
             }
-            Undo::Remove { path } => match remove(path) {
+            Undo::Remove { path } => match remove_free(path, remove) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
                 other => other.map(|()| true),
             },
+        }
+    }
+}
+
+/// Removes what is, or becomes, free (UNDO-5).
+fn remove_free(path: &Path, remove: fn(&Path) -> io::Result<()>) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && begin.elapsed() < BUSY => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            other => return other,
         }
     }
 }
@@ -289,6 +309,24 @@ mod tests {
         assert_eq!(fs::read_to_string(here).unwrap(), "old");
         assert!(!gone.exists(), "settings are never made");
         assert!(list.exists(), "HOST-3: something is not undone");
+    }
+
+    #[test]
+    fn an_instance_that_a_dying_recorder_still_has_open_is_removed_once_it_is_free() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+
+        static TRIES: AtomicU32 = AtomicU32::new(0);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("instance");
+        fs::create_dir(&path).unwrap();
+        let line = Undo::Remove { path: path.clone() }.line();
+        let failures =
+            serve_with(line.as_bytes(), |path| match TRIES.fetch_add(1, Ordering::Relaxed) {
+                0..3 => Err(io::ErrorKind::ResourceBusy.into()),
+                _ => fs::remove_dir(path),
+            });
+        assert_eq!(failures, Vec::<String>::new(), "UNDO-5");
+        assert!(!path.exists());
     }
 
     #[test]
