@@ -11,4 +11,8 @@ pub struct HoldPrices {
     pub hold_ps: u64,
     /// Each block that is moved in it.
     pub block_ps: u64,
+    /// Whether the kernel of this host was timed while it moved blocks; otherwise `block_ps` is of
+    /// another machine, and without the lines of memory that a block's words are on.
+    #[serde(default)]
+    pub is_block_measured: bool,
 }

@@ -82,6 +82,12 @@ pub struct CalibrateArgs {
     #[arg(long)]
     pub quick: bool,
 
+    /// Change no setting of the host. Without it, root also measures what the kernel takes to move
+    /// a block: for some seconds vm.percpu_pagelist_high_fraction is set to 8 and to 1000000, in
+    /// turns, and then put back.
+    #[arg(long)]
+    pub no_touch: bool,
+
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,

@@ -4,9 +4,12 @@ use std::fs;
 
 use anyhow::Context;
 use zonal_lab::calibrate::{self, Effort};
+use zonal_lab::machine::Machine;
 
 use super::args::CalibrateArgs;
 use super::machines;
+use super::moves;
+use super::prices::Stored;
 use crate::output;
 use crate::verdict::Verdict;
 
@@ -38,5 +41,32 @@ pub fn run(args: &CalibrateArgs) -> anyhow::Result<Verdict> {
     for (figure, source) in calibrate::unmeasured(&machine) {
         output::note(&format!("{figure}: {source}"));
     }
-    machines::print(machine, args.json)
+    let prices = if args.output.is_none() && !args.no_touch { prices(&machine)? } else { None };
+    machines::print(machine, prices, args.json)
+}
+
+/// Measures what the kernel takes to move a block, for recordings that are made later. Where it
+/// cannot be measured the machine is one all the same.
+///
+/// # Errors
+/// What could not be put back.
+fn prices(machine: &Machine) -> anyhow::Result<Option<Stored>> {
+    let bar = output::progress("measuring the kernel", "turns", Some(1));
+    let measured = moves::measure(&mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let stored = measured?.and_then(|moves| {
+        let stored = Stored::new(machine, moves);
+        let file = stored.store()?;
+        let taken = moves.block_ns();
+        output::note(&format!(
+            "{moves}: {taken:.1} ns in recordings; stored in {}",
+            file.display()
+        ));
+        Ok(stored)
+    });
+    let left_out = |error| output::note(&format!("what a block takes is not measured: {error:#}"));
+    Ok(stored.map_err(left_out).ok())
 }

@@ -9,6 +9,7 @@ use zonal_lab::machine::{Figure, Machine, split_size};
 use zonal_lab::provenance::Origin;
 
 use super::args::{ListArgs, MachineArgs};
+use super::prices::Stored;
 use crate::output;
 use crate::verdict::Verdict;
 
@@ -43,6 +44,9 @@ struct Shown {
     /// The machine's description, and its published table.
     source: Option<String>,
     figures: Vec<Figure>,
+    /// What this host's kernel takes to move a block, where that was measured just now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prices: Option<Stored>,
 }
 
 /// Lists the machines.
@@ -84,20 +88,20 @@ pub fn show(args: &MachineArgs) -> anyhow::Result<Verdict> {
         output::data(&machine.to_toml())?;
         return Ok(Verdict::Pass);
     }
-    print(machine, args.json)
+    print(machine, None, args.json)
 }
 
-/// Prints a machine's figures with their sources.
+/// Prints a machine's figures with their sources. `prices`: what its kernel was measured to take.
 ///
 /// # Errors
 /// Output that cannot be written.
-pub fn print(machine: Machine, json: bool) -> anyhow::Result<Verdict> {
+pub fn print(machine: Machine, prices: Option<Stored>, json: bool) -> anyhow::Result<Verdict> {
     let figures = machine.figures();
     let from = machine.sources.get("name");
     let source = from.map(|from| from.how().to_owned());
     if json {
         let listed = Listed::of(machine);
-        let shown = Shown { schema_version: SCHEMA_VERSION, listed, source, figures };
+        let shown = Shown { schema_version: SCHEMA_VERSION, listed, source, figures, prices };
         output::data(&(serde_json::to_string_pretty(&shown)? + "\n"))?;
         return Ok(Verdict::Pass);
     }
@@ -146,6 +150,11 @@ pub fn named(text: &str) -> anyhow::Result<Machine> {
         Some(size) => machine.sized(size).with_context(|| format!("machine {text}")),
         None => Ok(machine),
     }
+}
+
+/// Where the measured prices of this host's kernel are stored, beside the machine.
+pub fn prices_file() -> Option<PathBuf> {
+    measured_file().map(|file| file.with_file_name("prices.json"))
 }
 
 /// Where the measured machine is stored, if this user has a place.

@@ -22,9 +22,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use zonal_lab::machine::Machine;
-use zonal_replay::advise::HoldCost;
-use zonal_trace::HoldPrices;
 use zonal_trace::make::{MakeError, Target, Written};
 use zonal_trace::record::{
     Guard, Host, RecordOptions, Recorded, Recorder, Roots, Step, StoreError, Touched, serve,
@@ -33,7 +30,7 @@ use zonal_trace::record::{
 use self::load::{LOOK, Load, Output, is_running};
 use self::rings::Rings;
 pub use self::times::{duration, wait_time};
-use crate::lab::machines;
+use crate::lab::prices;
 use crate::output;
 use crate::trace::say;
 use crate::verdict::Verdict;
@@ -171,7 +168,7 @@ pub enum Signals<'a> {
 ///
 /// # Errors
 /// If somebody else records, or what was left cannot be undone.
-pub fn take_host(wait: Duration, signal: &AtomicUsize) -> anyhow::Result<Host> {
+fn take_host(wait: Duration, signal: &AtomicUsize) -> anyhow::Result<Host> {
     let own: Vec<String> = std::env::args().skip(1).collect();
     let begin = Instant::now();
     loop {
@@ -189,6 +186,19 @@ pub fn take_host(wait: Duration, signal: &AtomicUsize) -> anyhow::Result<Host> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Takes the host, and starts the guard that puts everything back.
+///
+/// # Errors
+/// As [`take_host`], or a guard that cannot be started.
+pub fn take_guard(wait: Duration, signal: &AtomicUsize) -> anyhow::Result<Guard> {
+    guarded(take_host(wait, signal)?)
+}
+
+fn guarded(host: Host) -> anyhow::Result<Guard> {
+    let this = std::env::current_exe().context("cannot find this program")?;
+    Ok(Guard::start(host, Command::new(this).arg(GUARD))?)
 }
 
 /// Makes a recording, with a setting changed meanwhile: its file and its value. A signal's number
@@ -289,8 +299,7 @@ fn record(
     signal: &AtomicUsize,
     (host, setting, output): (Host, Option<(&Path, &str)>, Output),
 ) -> anyhow::Result<Recorded> {
-    let this = std::env::current_exe().context("cannot find this program")?;
-    let mut guard = Guard::start(host, Command::new(this).arg(GUARD))?;
+    let mut guard = guarded(host)?;
     let set = setting.map_or(Ok(()), |(path, value)| guard.set(path, value));
     let recorded = match set {
         Ok(()) => with_guard(args, rings, signal, &mut guard, output),
@@ -318,24 +327,9 @@ fn options(args: &RecordArgs) -> RecordOptions {
         // Windows change nothing.
         cold: !args.no_touch && args.every.is_none(),
         locks: !args.no_locks,
-        prices: prices(),
+        prices: prices::of_this_host(),
         poll_every: args.poll,
         ..RecordOptions::default()
-    }
-}
-
-/// What `zonal lab calibrate` measured on this host, if it did.
-fn prices() -> Option<HoldPrices> {
-    let file = machines::measured_file().filter(|file| file.is_file())?;
-    match Machine::load(&file) {
-        Ok(machine) => {
-            let source = format!("`zonal lab calibrate`: {}", machine.about);
-            Some(HoldCost::of_machine(&machine, source).to_prices())
-        }
-        Err(error) => {
-            output::note(&format!("the prices of this host are left out: {error}"));
-            None
-        }
     }
 }
 

@@ -133,9 +133,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// If a recorder is at work, or no guard can be started.
     pub fn take(&self) -> anyhow::Result<Guard> {
-        let host = record::take_host(self.args.wait, &self.signals.load)?;
-        let this = std::env::current_exe().context("cannot find this program")?;
-        Ok(Guard::start(host, Command::new(this).arg(record::GUARD))?)
+        record::take_guard(self.args.wait, &self.signals.load)
     }
 
     /// Records the load once.

@@ -2,9 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, Output, Stdio};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
-use crate::program::{command, json_of, refusal_of, stdout_of};
+use crate::program::{command, json_of, refusal_of, signal, stdout_of};
+use crate::record::{SETTINGS, can_record, settings};
+
+const FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 
 /// Runs the program with `data` as the place where it stores what it measured.
 fn zonal(data: &Path, args: &[&str]) -> Output {
@@ -93,8 +98,10 @@ fn machines_that_cannot_be_are_refused_with_file_and_line() {
 #[test]
 fn this_machine_is_measured_stored_and_used() {
     let data = tempfile::tempdir().unwrap();
-    let output = zonal(data.path(), &["lab", "calibrate", "--quick", "--json"]);
+    // Others read this machine's lists meanwhile.
+    let output = zonal(data.path(), &["lab", "calibrate", "--quick", "--no-touch", "--json"]);
     let report = json_of(&output);
+    assert!(report.get("prices").is_none() && !data.path().join("zonal/prices.json").exists());
     let notes = String::from_utf8(output.stderr).unwrap();
     let figures = report["figures"].as_array().unwrap();
     let figure = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
@@ -123,7 +130,8 @@ fn with_one_cpu_to_use_there_is_nobody_to_pass_a_line_to() {
     // The program inherits what this thread may use.
     let cpu = zonal::sys::affinity::allowed_cpus().unwrap()[0];
     let _pinned = zonal::sys::affinity::Pinned::to(cpu).unwrap();
-    let report = json_of(&zonal(data.path(), &["lab", "calibrate", "--quick", "--json"]));
+    let args = ["lab", "calibrate", "--quick", "--no-touch", "--json"];
+    let report = json_of(&zonal(data.path(), &args));
     let figures = report["figures"].as_array().unwrap();
     for name in ["line.core", "line.socket", "line.remote"] {
         let figure = figures.iter().find(|figure| figure["name"] == name).unwrap();
@@ -141,4 +149,57 @@ fn a_place_that_cannot_be_written_is_refused_before_anything_is_measured() {
         assert!(error.contains(place) && error.contains("expected a writable file"), "{error}");
     }
     assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+/// Whether the fraction is, or is not, `value` within five minutes, or before `child` ends.
+fn fraction_is(value: &str, wanted: bool, mut child: Option<&mut Child>) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while (fs::read_to_string(FRACTION).unwrap() == value) != wanted {
+        let has_ended = child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some());
+        if has_ended || Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    true
+}
+
+#[test]
+fn what_a_block_takes_is_measured_and_the_setting_put_back_however_that_ends() {
+    if !can_record() {
+        return;
+    }
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = settings();
+    let old = fs::read_to_string(FRACTION).unwrap();
+    let data = tempfile::tempdir().unwrap();
+    for (number, signal_name) in ["-INT", "-TERM", "-KILL", "-INT", "-KILL"].iter().enumerate() {
+        let mut command = command();
+        command.env("XDG_DATA_HOME", data.path()).args(["lab", "calibrate", "--quick"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        if !fraction_is(&old, false, Some(&mut child)) {
+            eprintln!("SKIPPED: another recorder is at work, or the lists are too small");
+            return;
+        }
+        // At another point of the turns each time.
+        std::thread::sleep(Duration::from_millis(37 * number as u64));
+        signal(signal_name, &child.id().to_string());
+        child.wait().unwrap();
+        assert!(fraction_is(&old, true, None), "{signal_name}: the setting was left");
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(fraction_is(&old, true, None), "{signal_name}: somebody still works");
+        assert!(!data.path().join("zonal/prices.json").exists(), "{signal_name}: half measured");
+    }
+    let output = zonal(data.path(), &["lab", "calibrate", "--quick", "--json"]);
+    let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report = json_of(&output);
+    match report.get("prices") {
+        Some(prices) => {
+            let block_ps = prices["prices"]["block_ps"].as_u64().unwrap();
+            assert!((1_000..1_000_000).contains(&block_ps), "a block takes {block_ps} ps");
+            assert!(data.path().join("zonal/prices.json").is_file(), "{notes}");
+        }
+        None => assert!(notes.contains("what a block takes is not measured: "), "{notes}"),
+    }
+    assert_eq!(settings(), before, "{notes}");
 }

@@ -291,18 +291,51 @@ fn a_recording_has_the_prices_of_a_host_that_was_measured() {
     let machine = ["lab", "machine", "sapphire-2023-224", "--toml"];
     let machine = Command::new(ZONAL).args(machine).output().unwrap().stdout;
     std::fs::write(data.join("zonal/this.toml"), machine).unwrap();
-    for (file, told) in [("a.zonal", true), ("b.zonal", false)] {
+    let prices = |file: &str, data: &Path| {
         let output = directory.path().join(file);
-        let mut command = record(&output);
-        command.env("XDG_DATA_HOME", if told { &data } else { directory.path() });
-        let recorded = command.args(["--", "true"]).output().unwrap();
+        let recorded = record(&output).env("XDG_DATA_HOME", data).args(["--", "true"]).output();
+        let recorded = recorded.unwrap();
         assert!(recorded.status.success(), "{}", stderr(&recorded));
         let advised = ["advise", "--only", "numa_stat", "--json"];
         let advised = Command::new(ZONAL).args(advised).arg(&output).output().unwrap();
         let advised: serde_json::Value = serde_json::from_slice(&advised.stdout).unwrap();
-        let machine = advised["cost"]["machine"].as_str().unwrap();
-        assert_eq!(machine.contains("zonal lab calibrate"), told, "{machine}");
-    }
+        let of = |name: &str| advised["cost"][name].clone();
+        let told = of("machine").as_str().unwrap().contains("zonal lab calibrate");
+        let block = (of("page_ns").as_f64().unwrap(), of("is_block_measured").as_bool().unwrap());
+        let unmeasured = advised["notes"].as_array().unwrap().iter().any(|note| {
+            note.as_str().unwrap().starts_with("blocks have the price of another machine")
+        });
+        assert_eq!(unmeasured, !block.1, "{advised}");
+        (told, block, stderr(&recorded))
+    };
+    let (told, (of_machine, is_measured), _) = prices("a.zonal", &data);
+    assert!(told && !is_measured);
+    let (told, (_, is_measured), _) = prices("b.zonal", directory.path());
+    assert!(!told && !is_measured);
+    let host = zonal::sys::machine::Machine::read();
+    let store = |processor: &str, kernel: &str| {
+        let prices = serde_json::json!({
+            "schema_version": 1, "processor": processor, "kernel_release": kernel,
+            "moves": {"alone": {"mid": 50.0, "low": 40.0, "high": 60.0}, "together": null},
+            "prices": {"source": "`zonal lab calibrate`: here", "hold_ps": 9000,
+                       "block_ps": 54321, "is_block_measured": true},
+        });
+        std::fs::write(data.join("zonal/prices.json"), prices.to_string()).unwrap();
+    };
+    store(&host.cpu_model, &host.kernel_release);
+    let (told, block, _) = prices("c.zonal", &data);
+    assert_eq!((told, block), (true, (54.321, true)));
+    store(&host.cpu_model, "1.2.3");
+    let (told, block, notes) = prices("d.zonal", &data);
+    assert_eq!((told, block), (true, (of_machine, false)), "{notes}");
+    assert!(notes.contains("is of Linux 1.2.3, and this is"), "{notes}");
+    store("Another CPU", &host.kernel_release);
+    let (told, block, notes) = prices("e.zonal", &data);
+    assert!(!told && !block.1, "the whole folder came along: {notes}");
+    std::fs::write(data.join("zonal/prices.json"), "{").unwrap();
+    let (told, block, notes) = prices("f.zonal", &data);
+    assert_eq!((told, block.1), (true, false));
+    assert!(notes.contains("prices.json: ") && notes.contains("measures them"), "{notes}");
 }
 
 #[test]

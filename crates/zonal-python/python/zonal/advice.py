@@ -123,6 +123,8 @@ class HoldCost:
     """Each hold, in ns."""
     page_ns: float
     """Each block moved in it."""
+    is_block_measured: bool
+    """Whether the kernel of the recorded host was timed while it moved blocks."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ use zonal_lab::machine::{Machine, MachineError};
 use zonal_trace::{HoldPrices, MachineDescription};
 
 use super::queue::{Queued, copies, queue};
+use super::saving::{ModelError, PRICE_FACTOR, Saving, UNMEASURED_FACTOR};
 use crate::run::holds::Hold;
 use crate::what_if::{KernelMoves, Trialled, WhatIf};
 
@@ -36,6 +37,8 @@ pub struct HoldCost {
     pub hold_ns: f64,
     /// Each block moved in it.
     pub page_ns: f64,
+    /// Whether the kernel of the recorded host was timed while it moved blocks.
+    pub is_block_measured: bool,
 }
 
 /// Modelled waits beside measured ones.
@@ -94,6 +97,11 @@ impl Prices {
         self.cost.contention(trialled, times, seconds)
     }
 
+    /// What a change saves that saves this much in each second, by these prices.
+    pub(crate) fn saving(&self, us_per_s: f64, error: ModelError) -> Saving {
+        Saving::new(us_per_s, error, self.cost.most())
+    }
+
     /// What a run spends on zone locks in each second, in µs, as far as that is modelled.
     pub(crate) fn spent(&self, contention: &Contention) -> f64 {
         let waits = if self.check.is_modelled { contention.wait_us_per_s } else { 0.0 };
@@ -138,7 +146,7 @@ impl HoldCost {
     pub fn of_machine(machine: &Machine, source: String) -> HoldCost {
         let ns = |cycles: u64| cycles as f64 / machine.ghz;
         let (hold_ns, page_ns) = (ns(machine.line.core), ns(machine.work.page));
-        HoldCost { hold_ns, page_ns, machine: source }
+        HoldCost { hold_ns, page_ns, machine: source, is_block_measured: false }
     }
 
     /// Those in the recording; the lab's where it has none.
@@ -151,15 +159,22 @@ impl HoldCost {
         Ok(HoldCost {
             hold_ns: ns(prices.hold_ps),
             page_ns: ns(prices.block_ps),
+            is_block_measured: prices.is_block_measured,
             machine: prices.source.clone(),
         })
+    }
+
+    /// How many times too low they may be.
+    pub(super) fn most(&self) -> f64 {
+        if self.is_block_measured { PRICE_FACTOR } else { UNMEASURED_FACTOR }
     }
 
     /// As a recorder keeps them.
     pub fn to_prices(&self) -> HoldPrices {
         let ps = |ns: f64| (ns * 1000.0).round() as u64;
         let (hold_ps, block_ps) = (ps(self.hold_ns), ps(self.page_ns));
-        HoldPrices { source: self.machine.clone(), hold_ps, block_ps }
+        let is_block_measured = self.is_block_measured;
+        HoldPrices { source: self.machine.clone(), hold_ps, block_ps, is_block_measured }
     }
 
     /// Cost of a trial's locks, with each CPU `times` over.
@@ -241,18 +256,28 @@ mod tests {
     const COST: f64 = 1000.0;
 
     fn cost() -> HoldCost {
-        HoldCost { machine: "test".to_owned(), hold_ns: COST, page_ns: 10.0 }
+        HoldCost {
+            machine: "test".to_owned(),
+            hold_ns: COST,
+            page_ns: 10.0,
+            is_block_measured: false,
+        }
     }
 
     #[test]
     fn a_recording_has_the_prices_of_its_host() {
         let lab = HoldCost::of_lab().unwrap();
-        let own = HoldCost { hold_ns: 123.4, page_ns: 5.25, machine: "measured".to_owned() };
+        let own = HoldCost {
+            hold_ns: 123.4,
+            page_ns: 5.25,
+            machine: "measured".to_owned(),
+            is_block_measured: true,
+        };
         let mut description = MachineDescription::default();
         assert_eq!(HoldCost::of_recording(&description).unwrap().hold_ns, lab.hold_ns);
         description.prices = Some(own.to_prices());
         let read = HoldCost::of_recording(&description).unwrap();
-        assert_eq!((read.hold_ns, read.page_ns, read.machine), (123.4, 5.25, own.machine));
+        assert_eq!(read, own);
     }
 
     #[test]

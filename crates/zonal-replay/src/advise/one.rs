@@ -7,7 +7,7 @@ use zonal_trace::Recording;
 use super::changes::{self, Change};
 use super::cost::{HoldCost, Prices, WaitCheck};
 use super::row::{self, Row};
-use super::saving::{ModelError, Saving};
+use super::saving::ModelError;
 use super::verdict::{Case, Verdict};
 use crate::error::ReplayError;
 use crate::error::chain;
@@ -17,6 +17,11 @@ use crate::reclaim::{Reclaim, ReclaimCost, own_min_free};
 use crate::settings::Settings;
 use crate::unjudged::{NotJudged, ReclaimJudged};
 use crate::what_if::{Trial, WhatIf};
+
+/// What is said where nobody timed the recorded host's kernel.
+const UNMEASURED: &str = "blocks have the price of another machine; on the host where it was \
+    measured they took two to three times as long: `zonal lab calibrate`, as root, measures it, \
+    and recordings made later keep it";
 
 /// The trials.
 #[derive(Clone, Copy, Debug, Default)]
@@ -221,9 +226,12 @@ pub(super) fn measure(
     row::sort(&mut rows, &recorded);
     let kernels = prices.cost.work_us_per_s(what_if.kernel(), seconds);
     let waits = prices.check.measured_us_per_s.unwrap_or(modelled_us_per_s);
-    let case = Case::new(&what_if, (kernels + waits, &prices.check), error);
+    let case = Case::new(&what_if, kernels + waits, &prices, error);
     notes.extend(case.wrong.clone());
     notes.extend(remarks(&what_if, machine.nodes.len(), &settings));
+    if !prices.cost.is_block_measured && !machine.is_simulated {
+        notes.push(UNMEASURED.to_owned());
+    }
     notes.extend(faults.iter().map(|fault| format!("FAILED: {fault}")));
     let advice = Advice {
         schema_version: 2,
@@ -279,7 +287,7 @@ impl Beside<'_, '_> {
         let contention = prices.contention(&trialled, change.cpus, what_if.seconds());
         let saved = prices.spent(&recorded.contention) - prices.spent(&contention);
         let of_marks = what_if.reclaim().map(|own| own.saving(&trial.sysctls));
-        let savings = (Saving::new(saved, error), of_marks.unwrap_or_default());
+        let savings = (prices.saving(saved, error), of_marks.unwrap_or_default());
         Ok(Row::new(change, (trialled.counts, contention), savings, recorded))
     }
 }

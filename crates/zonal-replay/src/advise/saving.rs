@@ -5,8 +5,11 @@ use serde::Serialize;
 use crate::moves::Moves;
 use crate::report::error;
 
-/// Prices are those of another machine: they may be this many times too high or too low.
+/// Prices are of another load than this one: they may be this many times too high or too low.
 pub(crate) const PRICE_FACTOR: f64 = 1.5;
+
+/// Where nobody timed the recorded host's kernel, prices may be this many times too low.
+pub(crate) const UNMEASURED_FACTOR: f64 = 3.0;
 
 /// Less than this, in percent of a CPU or of the time, is not worth a change.
 pub(crate) const WORTH_PERCENT: f64 = 0.5;
@@ -53,11 +56,11 @@ pub struct Saving {
 }
 
 impl Saving {
-    /// From the time that is saved in each second.
-    pub(crate) fn new(us_per_s: f64, error: ModelError) -> Saving {
+    /// From the time that is saved in each second, by prices that may be `most` times too low.
+    pub(crate) fn new(us_per_s: f64, error: ModelError, most: f64) -> Saving {
         let mid = us_per_s / 1e4;
         let off = error.most.unwrap_or(100.0).min(100.0) / 100.0;
-        let (near, far) = (mid / PRICE_FACTOR * (1.0 - off), mid * PRICE_FACTOR * (1.0 + off));
+        let (near, far) = (mid / PRICE_FACTOR * (1.0 - off), mid * most * (1.0 + off));
         let round = |percent: f64| (percent * 1e4).round() / 1e4;
         Saving { low: round(near.min(far)), mid: round(mid), high: round(near.max(far)) }
     }
@@ -95,8 +98,11 @@ mod tests {
     fn savings_have_an_interval_that_holds_the_middle() {
         let error = ModelError { most: Some(9.0), ..ModelError::default() };
         for us_per_s in [-500.0, 0.0, 500.0] {
-            let Saving { low, mid, high } = Saving::new(us_per_s, error);
+            let Saving { low, mid, high } = Saving::new(us_per_s, error, PRICE_FACTOR);
             assert!(low <= mid && mid <= high, "{low} {mid} {high}");
+            let wide = Saving::new(us_per_s, error, UNMEASURED_FACTOR);
+            assert_eq!(wide.mid, mid);
+            assert!((wide.high - wide.low) >= (high - low), "prices that nobody measured");
         }
     }
 }

@@ -173,6 +173,7 @@ fn joint_case(known: &[&Measured]) -> Case {
         allocs: known.iter().map(|one| one.case.allocs).min().unwrap_or(0),
         cost: middle(|one| one.case.cost),
         unmodelled: middle(|one| one.case.unmodelled),
+        price_most: known.iter().map(|one| one.case.price_most).fold(1.0, f64::max),
         error: worst.map_or(ModelError::default(), |one| one.case.error),
         reclaim: all_have.then(|| super::row::over(costs.iter().copied())),
         disk_wait: (!waits.is_empty()).then(|| median(waits.iter().copied())),

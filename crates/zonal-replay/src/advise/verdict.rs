@@ -6,9 +6,9 @@
 
 use serde::Serialize;
 
-use super::cost::WaitCheck;
+use super::cost::Prices;
 use super::row::Row;
-use super::saving::{ModelError, PRICE_FACTOR, Saving, WORTH_PERCENT};
+use super::saving::{ModelError, Saving, WORTH_PERCENT};
 use crate::reclaim::Reclaim;
 use crate::unjudged::{self, NotJudged};
 use crate::what_if::WhatIf;
@@ -55,6 +55,8 @@ pub(super) struct Case {
     pub cost: f64,
     /// Of it, measured waits that the model does not have, so that no saving counts them.
     pub unmodelled: f64,
+    /// How many times too low the prices of `cost` may be.
+    pub price_most: f64,
     pub error: ModelError,
     /// What reclaim takes, where that is known.
     pub reclaim: Option<Saving>,
@@ -68,7 +70,8 @@ impl Case {
     /// One recording; `cost` is what the allocator's waits and refills take of each second, in µs.
     pub(super) fn new(
         what_if: &WhatIf<'_>,
-        (cost, check): (f64, &WaitCheck),
+        cost: f64,
+        Prices { cost: of_hold, check }: &Prices,
         error: ModelError,
     ) -> Case {
         let waits = check.measured_us_per_s.filter(|_| !check.is_modelled);
@@ -78,6 +81,7 @@ impl Case {
             allocs: what_if.allocs(),
             cost: (cost / 1e4 * 1e4).round() / 1e4,
             unmodelled: waits.unwrap_or(0.0) / 1e4,
+            price_most: of_hold.most(),
             error,
             reclaim: what_if.reclaim().map(|reclaim| reclaim.cost().percent_of_cpu),
             disk_wait: what_if.reclaim().and_then(Reclaim::disk_wait_percent),
@@ -116,7 +120,7 @@ impl Case {
     /// Whether all that the kernel spent on its lists and on reclaim, which is measured, is not
     /// worth a change, so that no setting is, whatever the model says.
     fn is_little(&self) -> bool {
-        let of_reclaim = |reclaim: Saving| self.cost * PRICE_FACTOR + reclaim.high;
+        let of_reclaim = |reclaim: Saving| self.cost * self.price_most + reclaim.high;
         self.reclaim.is_some_and(|reclaim| of_reclaim(reclaim) < WORTH_PERCENT)
     }
 
@@ -215,7 +219,7 @@ impl Case {
             let parts: Vec<String> = parts.into_iter().flatten().collect();
             return (Verdict::NotKnown, parts.join("; "));
         }
-        let Case { cost, error, .. } = *self;
+        let Case { cost, price_most, error, .. } = *self;
         let off = error.most.unwrap_or(0.0);
         let best = best_of_cpu(rows);
         // No setting saves more than all of it.
@@ -228,7 +232,7 @@ impl Case {
         if self.reclaim.is_some_and(|reclaim| reclaim.high >= WORTH_PERCENT) {
             costs.push_str(&format!("; {}, and no setting saves that", self.reclaim_costs()));
         }
-        if cost * PRICE_FACTOR < WORTH_PERCENT {
+        if cost * price_most < WORTH_PERCENT {
             return (Verdict::ChangeNothing, costs);
         }
         if off > ERROR_MAX_PERCENT {
@@ -276,6 +280,7 @@ fn best_of_cpu(rows: &[Row]) -> Option<&Row> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::saving::PRICE_FACTOR;
     use super::*;
 
     fn off_by(percent: f64) -> ModelError {
@@ -290,6 +295,7 @@ mod tests {
             allocs: 50_000,
             cost,
             unmodelled: 0.0,
+            price_most: PRICE_FACTOR,
             error,
             reclaim: None,
             disk_wait: None,
@@ -298,7 +304,7 @@ mod tests {
     }
 
     fn saves(us_per_s: f64) -> Vec<Row> {
-        let saving = Saving::new(us_per_s, case(0.0).error);
+        let saving = Saving::new(us_per_s, case(0.0).error, PRICE_FACTOR);
         vec![Row {
             change: "numa_stat 0".to_owned(),
             setting: Some("vm.numa_stat=0".to_owned()),
@@ -314,6 +320,11 @@ mod tests {
         assert!(reason.contains("cost 0.030 % of a CPU here, at most 0.020 %"), "{reason}");
         let (verdict, _) = case(5.0).decide(&saves(4000.0));
         assert_eq!(verdict, Verdict::ChangeNothing, "much is spent, and nothing saves it");
+        // What is little by prices that may be three times too low may be much.
+        let off = Case { error: off_by(60.0), ..case(0.3) };
+        assert_eq!(off.decide(&saves(200.0)).0, Verdict::ChangeNothing);
+        let unmeasured = Case { price_most: 3.0, ..off };
+        assert_eq!(unmeasured.decide(&saves(200.0)).0, Verdict::NotKnown);
     }
 
     #[test]

@@ -227,7 +227,7 @@ fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result
         counts.map(|count| count * share)
     };
     Ok(One {
-        saving: Saving::new(spent(&now) - spent(&then), error).plus(of_marks.of_cpu),
+        saving: prices.saving(spent(&now) - spent(&then), error).plus(of_marks.of_cpu),
         of_time: of_marks.of_time,
         read,
         predicted: left(recorded.with(of_model(&now).with(of_model(&then))).map(scaled)),
