@@ -17,6 +17,8 @@ pub struct Change {
     pub policy: Option<Policy>,
     /// The value to write.
     pub sysctl: Option<(Sysctl, i64)>,
+    /// Whether it is what the kernel has by itself.
+    pub is_own: bool,
     /// How many times as many CPUs.
     pub cpus: u32,
     /// Its effect and its cost.
@@ -29,6 +31,7 @@ fn sysctl_change(key: &str, sysctl: Sysctl, value: i64, about: &str) -> Change {
         command: Some(format!("sysctl vm.{key}={value}")),
         policy: None,
         sysctl: Some((sysctl, value)),
+        is_own: Settings::default().value(sysctl) == value,
         cpus: 1,
         about: about.to_owned(),
     }
@@ -66,6 +69,7 @@ pub fn all(
             command: None,
             policy: None,
             sysctl: None,
+            is_own: false,
             cpus,
             about:
                 "the same memory; each CPU does what one of the recorded did, and has a smaller \
@@ -86,6 +90,7 @@ pub fn all(
             command: None,
             policy: Some(policy),
             sysctl: None,
+            is_own: false,
             cpus: 1,
             about: "the rules of that release's lists, marks and fallback".to_owned(),
         });
@@ -127,7 +132,8 @@ fn marks(settings: &Settings, own_min_free: Option<i64>) -> Vec<Change> {
         for value in values.into_iter().flatten().filter(|value| *value <= i64::from(i32::MAX)) {
             let about = "moves all watermarks, and with them the least size of the lists; a higher \
                          reserve is memory that no request can use";
-            all.push(sysctl_change("min_free_kbytes", Sysctl::MinFreeKbytes, value, about));
+            let change = sysctl_change("min_free_kbytes", Sysctl::MinFreeKbytes, value, about);
+            all.push(Change { is_own: own == Some(value), ..change });
         }
     }
     let scale_factor = settings.value(Sysctl::WatermarkScaleFactor);
@@ -220,6 +226,8 @@ mod tests {
         assert!(has("numa_stat 0") && has("linux-6.12") && !has("linux-6.18"));
         assert!(!has("zone_reclaim_mode 1"), "one node has nowhere else to go");
         assert!(!has("min_free_kbytes 67584") && has("watermark_boost_factor 0"));
+        let own = all.iter().filter(|change| change.is_own).map(|change| change.name.as_str());
+        assert_eq!(own.collect::<Vec<_>>(), ["percpu_pagelist_high_fraction 0"]);
         let change = all.iter().find(|change| change.name == "numa_stat 0").unwrap();
         assert_eq!(change.command.as_deref(), Some("sysctl vm.numa_stat=0"));
     }

@@ -57,6 +57,9 @@ pub struct Row {
     /// Its place among the changes that are tried, for those that are equally good.
     #[serde(skip)]
     pub(super) place: usize,
+    /// Whether it is what the kernel has by itself.
+    #[serde(skip)]
+    pub(super) is_own: bool,
     /// Allocations that it refuses and that were not refused as recorded; of several recordings, in
     /// the worst one.
     #[serde(skip)]
@@ -101,6 +104,7 @@ impl Row {
             lock_holds_percent: (holds * 100.0).round() / 100.0,
             memory_mib_worst: (more as f64 / 256.0 * 100.0).round() / 100.0,
             is_worse,
+            is_own: change.is_own,
             refused_more,
             about: change.about.clone(),
             ..Row::default()
@@ -149,6 +153,7 @@ impl Row {
             memory_mib_worst: rows.iter().map(|row| row.memory_mib_worst).fold(0.0, f64::max),
             is_worse: is_worse(refused_more, (saving, of_time), holds),
             place: rows.iter().map(|row| row.place).min().unwrap_or(0),
+            is_own: first.is_own,
             refused_more,
             about: first.about.clone(),
             ..Row::default()
@@ -352,6 +357,7 @@ mod tests {
             command: Some("sysctl vm.numa_stat=0".to_owned()),
             policy: None,
             sysctl: None,
+            is_own: false,
             cpus: 1,
             about: "about".to_owned(),
         };

@@ -157,7 +157,7 @@ impl Case {
         if verdict != Verdict::WorthTrying {
             return None;
         }
-        let named = self.best_by_waits(rows).or_else(|| best_of_cpu(rows))?;
+        let named = self.best_by_waits(rows).or_else(|| named_of_cpu(rows))?;
         named.setting.clone()
     }
 
@@ -241,7 +241,7 @@ impl Case {
             );
             return (Verdict::NotKnown, reason);
         }
-        match best.filter(|_| most >= WORTH_PERCENT) {
+        match named_of_cpu(rows).filter(|_| most >= WORTH_PERCENT) {
             None if self.unmodelled >= WORTH_PERCENT => {
                 let reason = format!(
                     "{costs}; but {:.3} % of a CPU are waits that the model does not have, so \
@@ -276,6 +276,16 @@ fn best<'r>(rows: impl Iterator<Item = &'r Row>, saving: fn(&Row) -> Saving) -> 
 /// The usable setting that saves most of a CPU, worth it or not.
 fn best_of_cpu(rows: &[Row]) -> Option<&Row> {
     best(usable(rows), |row| row.saving_percent_of_cpu)
+}
+
+/// The setting that is named for what it saves of a CPU: the best, or what the kernel has by itself
+/// where that may save as much. The longest lists save a little more than lists that tune
+/// themselves, and may hold several times the memory.
+fn named_of_cpu(rows: &[Row]) -> Option<&Row> {
+    let best_row = best_of_cpu(rows)?;
+    let least = best_row.saving_percent_of_cpu.low.max(WORTH_PERCENT);
+    let own = usable(rows).filter(|row| row.is_own && row.saving_percent_of_cpu.mid >= least);
+    Some(best(own, |row| row.saving_percent_of_cpu).unwrap_or(best_row))
 }
 
 #[cfg(test)]
@@ -347,6 +357,28 @@ mod tests {
         let mut worse = saves(20_000.0);
         worse[0].is_worse = true;
         assert_eq!(case(5.0).decide(&worse).0, Verdict::ChangeNothing);
+    }
+
+    #[test]
+    fn what_the_kernel_has_by_itself_is_named_where_it_may_save_as_much() {
+        let row = |setting: &str, mid: f64, is_own| Row {
+            setting: Some(setting.to_owned()),
+            saving_percent_of_cpu: Saving { low: mid / 1.5, mid, high: mid * 1.5 },
+            is_own,
+            ..Row::default()
+        };
+        let named = |own: f64| {
+            let rows = [row("fraction=8", 3.0, false), row("fraction=0", own, true)];
+            let (verdict, reason) = case(5.0).decide(&rows);
+            let named = case(5.0).setting(verdict, &rows);
+            assert!(reason.starts_with(named.as_deref().unwrap_or_default()), "{reason}");
+            (verdict, named)
+        };
+        let worth = |setting: &str| (Verdict::WorthTrying, Some(setting.to_owned()));
+        assert_eq!(named(2.5), worth("fraction=0"));
+        assert_eq!(named(1.5), worth("fraction=8"), "it saves clearly less");
+        let little = [row("fraction=8", 0.6, false), row("fraction=0", 0.45, true)];
+        assert_eq!(case(5.0).setting(Verdict::WorthTrying, &little), Some("fraction=8".to_owned()));
     }
 
     #[test]
