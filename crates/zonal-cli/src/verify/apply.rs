@@ -2,10 +2,30 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use zonal_replay::verify::{Finding, Outcome, Tried};
+
+use crate::output;
+
+/// The file of a setting.
+fn file_of(directory: &Path, tried: &Tried) -> PathBuf {
+    let short = tried.name.rsplit('.').next().unwrap_or(&tried.name);
+    directory.join(format!("90-zonal-{short}.conf"))
+}
+
+/// Refuses a directory that the file could not be written to, before hours are spent on a verdict.
+///
+/// # Errors
+/// What was expected.
+pub fn check(directory: &Path, tried: &Tried) -> anyhow::Result<()> {
+    let path = file_of(directory, tried);
+    output::check_folder("--apply", &path)?;
+    let at = path.display();
+    ensure!(!path.exists(), "--apply: {at} is there already: move it away, or name another DIR");
+    Ok(())
+}
 
 /// Writes the file, if the setting was confirmed; says what was done, and how to undo it.
 ///
@@ -17,8 +37,7 @@ pub fn apply(directory: &Path, tried: &Tried, outcome: &Outcome) -> anyhow::Resu
         let verdict = outcome.verdict.name();
         return Ok(format!("--apply: nothing is written, the verdict is `{verdict}`"));
     }
-    let short = name.rsplit('.').next().unwrap_or(name);
-    let path = directory.join(format!("90-zonal-{short}.conf"));
+    let path = file_of(directory, tried);
     let at = path.display();
     let mut file =
         OpenOptions::new().write(true).create_new(true).open(&path).with_context(|| {

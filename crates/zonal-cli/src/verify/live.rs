@@ -163,13 +163,14 @@ impl<'a> Bench<'a> {
         Ok(Recording::open(&args.output)?)
     }
 
-    /// Runs the load once as it is, for nothing.
+    /// Runs the load once as it is, outside the trial.
     ///
     /// # Errors
     /// A load that fails, or an interruption.
-    pub fn warm_up(&mut self) -> anyhow::Result<()> {
-        self.once(None)?;
-        self.check()
+    pub fn warm_up(&mut self) -> anyhow::Result<Run> {
+        let Once { run, .. } = self.once(None)?;
+        self.check()?;
+        Ok(run)
     }
 
     /// Runs the load once, and puts the setting back. With the probe's p99 above `limit_us` it is

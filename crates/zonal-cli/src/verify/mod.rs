@@ -1,7 +1,8 @@
 //! `zonal verify`: a setting tried on this host, against a prediction that is written down first.
 //!
 //! ```text
-//!  as it is: once for nothing, recorded (N times) ─► predicted ─► written down (stderr, -o FILE)
+//!  as it is: once for nothing, once timed, recorded (N times) ─► predicted
+//!  the prediction is written down (stderr, -o FILE)
 //!  now · tried · now …          timed, not recorded; probe and --metric-cmd end it early
 //!  with the setting: recorded (N times) ─► counts
 //!  everything put back ─► predicted beside measured ─► --apply writes a file of sysctl.d
@@ -48,6 +49,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
          same time, and --metric-cmd is the figure to judge by"
     );
     args.output.iter().try_for_each(|path| output::check_folder("-o", path))?;
+    args.apply.iter().try_for_each(|directory| apply::check(directory, &args.setting))?;
     let mut bench = Bench::new(args, &signals)?;
     let before = bench.value()?;
     ensure!(
@@ -55,6 +57,10 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
         "{} is {before} already: there is nothing to try",
         args.setting.name
     );
+    // Who may not record is told before the load runs, who has to wait for another waits now.
+    let taken = bench.take();
+    bench.check()?;
+    live::put_back(taken?)?;
     let registered = register(args, &mut bench, before)?;
     store(args, &serde_json::to_string_pretty(&registered)?)?;
     output::note(&text::registered(&registered));
@@ -114,10 +120,13 @@ fn give(args: &VerifyArgs, outcome: &Outcome) -> anyhow::Result<()> {
 
 /// Records the load as it is, and predicts.
 fn register(args: &VerifyArgs, bench: &mut Bench<'_>, now: String) -> anyhow::Result<Registered> {
+    let mut run_s = None;
     if args.duration.is_none() {
         // So that each later run finds what a run before it left: files, caches.
         output::note("one run that counts for nothing");
         bench.warm_up()?;
+        output::note("one run, to know how long it takes while nobody records");
+        run_s = Some(bench.warm_up()?.elapsed_s);
     }
     let mut recordings = Vec::new();
     for number in 0..args.recordings {
@@ -125,7 +134,7 @@ fn register(args: &VerifyArgs, bench: &mut Bench<'_>, now: String) -> anyhow::Re
         recordings.push(bench.record(Arm::Now, number)?);
     }
     let predicted = bench.work(&mut output::Bar::default().watch(), |watch| {
-        predict(&recordings, &args.setting, watch)
+        predict(&recordings, &args.setting, run_s, watch)
     })?;
     let judged_by = match (&args.metric_cmd, args.duration) {
         (Some(_), _) => By::Metric,

@@ -223,18 +223,19 @@ fn without_root_it_says_which_step_failed_and_what_works() {
     // The program may lie where only root may look, so it comes along.
     let copy = directory.path().join("zonal");
     std::fs::copy(ZONAL, &copy).unwrap();
-    let output = Command::new(&copy)
-        .args(["record", "--duration", "1s", "-o"])
-        .arg(directory.path().join("a.zonal"))
-        .uid(nobody)
-        .gid(nobody)
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let text = stderr(&output);
-    for part in ["cannot find tracefs", "needs root", "what still works: `zonal trace`"] {
-        assert!(text.contains(part), "{text}");
+    let (file, ran) = (directory.path().join("a.zonal"), directory.path().join("ran"));
+    let record = ["record", "--duration", "1s", "-o", file.to_str().unwrap()];
+    let (interval, touch) = ("vm.stat_interval=9876", ["--", "touch", ran.to_str().unwrap()]);
+    let verify = [&["verify", "--setting", interval][..], &touch].concat();
+    for args in [&record[..], &verify] {
+        let output = Command::new(&copy).args(args).uid(nobody).gid(nobody).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let text = stderr(&output);
+        for part in ["cannot find tracefs", "needs root", "what still works: `zonal trace`"] {
+            assert!(text.contains(part), "{text}");
+        }
     }
+    assert!(!ran.exists(), "the load ran before it was known that it cannot be recorded");
 }
 
 #[test]

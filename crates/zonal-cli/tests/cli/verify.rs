@@ -42,8 +42,9 @@ fn a_setting_is_tried_and_everything_is_as_before() {
     let (now, value) = other();
     // The load writes down what it runs under.
     let load = format!("cat {INTERVAL} >> {}", seen.display());
+    let apply = format!("--apply={}", directory.path().display());
     let output = verify(&value)
-        .args(["--seed", "7", "--no-probe", "--apply=/nowhere", "-o"])
+        .args(["--seed", "7", "--no-probe", &apply, "-o"])
         .arg(&registered)
         .args(["--", "sh", "-c", &load])
         .output()
@@ -69,15 +70,15 @@ fn a_setting_is_tried_and_everything_is_as_before() {
     assert_eq!(kept, json);
     assert!(stderr(&output).contains("nothing is written, the verdict is `no difference`"));
 
-    // Once for nothing, recorded, in blocks of three, recorded.
+    // Once for nothing, once timed, recorded, in blocks of three, recorded.
     let seen = fs::read_to_string(&seen).unwrap();
     let seen: Vec<&str> = seen.lines().collect();
-    assert_eq!(seen.len(), 1 + 1 + 15 + 1);
+    assert_eq!(seen.len(), 1 + 1 + 1 + 15 + 1);
     assert_eq!(seen[..3], [now.as_str(); 3], "the first runs are as it is");
-    for block in seen[2..17].chunks(3) {
+    for block in seen[3..18].chunks(3) {
         assert_eq!(block.iter().filter(|seen| **seen == value).count(), 1, "{seen:?}");
     }
-    assert_eq!(seen[17], value, "the last recording is with the setting");
+    assert_eq!(seen[18], value, "the last recording is with the setting");
 }
 
 #[test]
@@ -141,15 +142,16 @@ fn a_signal_while_it_waits_or_records_ends_it_soon_and_leaves_nothing() {
     let (_, value) = other();
     let (directory, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (begun, kept) = (directory.path().join("begun"), directory.path().join("kept.json"));
-    // It says when it is recorded: the first run is for nothing.
+    // It says when it is recorded: the first run is for nothing, the second is timed.
     let load = format!("echo >> {}; exec sleep 1000", begun.display());
-    let load = format!("test -s {0} || {{ echo > {0}; exit; }}; {load}", begun.display());
+    let runs = format!("cat {} 2>/dev/null | wc -l", begun.display());
+    let load = format!("test $({runs}) -ge 2 || {{ echo >> {}; exit; }}; {load}", begun.display());
     let mut command = verify(&value);
     command.env("TMPDIR", scratch.path()).arg("-o").arg(&kept);
     let mut child = command.args(["--", "sh", "-c", &load]).stderr(Stdio::piped()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(300);
     let lines = || fs::read_to_string(&begun).unwrap_or_default().lines().count();
-    while lines() < 2 {
+    while lines() < 3 {
         assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "never begun");
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -198,6 +200,13 @@ fn what_cannot_be_tried_is_refused_before_anything_changes() {
     assert!(missing.contains("cannot run no-such-program"), "{missing}");
     let time = refused("vm.stat_interval=9", &["--by", "time", "--duration", "2s"]);
     assert!(time.contains("--by time: expected a command that ends by itself"), "{time}");
+    let folder = tempfile::tempdir().unwrap();
+    let apply = format!("--apply={}", folder.path().display());
+    fs::write(folder.path().join("90-zonal-stat_interval.conf"), "own").unwrap();
+    let there = refused("vm.stat_interval=9", &[&apply, "--", "true"]);
+    assert!(there.contains("stat_interval.conf is there already"), "{there}");
+    let nowhere = refused("vm.stat_interval=9", &["--apply=/nowhere", "--", "true"]);
+    assert!(nowhere.contains("there is no folder /nowhere"), "{nowhere}");
     let both = ["--by", "time", "--metric-cmd", "cat", "--", "true"];
     assert!(refused("vm.stat_interval=9", &both).contains("cannot be used with"));
     let few = refused("vm.stat_interval=9", &["--blocks", "4", "--", "true"]);

@@ -65,6 +65,11 @@ impl Saving {
         Saving { low: round(near.min(far)), mid: round(mid), high: round(near.max(far)) }
     }
 
+    /// Of a shorter time, or a longer one.
+    pub(crate) fn times(self, times: f64) -> Saving {
+        Saving { low: self.low * times, mid: self.mid * times, high: self.high * times }
+    }
+
     /// Both together.
     pub(crate) fn plus(self, other: Saving) -> Saving {
         let (low, mid) = (self.low + other.low, self.mid + other.mid);

@@ -132,18 +132,21 @@ pub fn recorded_counts(
     Ok(Counts::from(&what_if.kernel().moves))
 }
 
-/// Predicts from recordings of the load as it is, at least one.
+/// Predicts from recordings of the load as it is, at least one. `run_s` is how long a run takes
+/// that is not recorded, if the load ends by itself: recording makes it longer, and what is saved
+/// in it a smaller part.
 ///
 /// # Errors
 /// Bad input, a value that the model's policy refuses, or [`ReplayError::Stopped`].
 pub fn predict(
     recordings: &[Recording],
     tried: &Tried,
+    run_s: Option<f64>,
     watch: &mut Watch<'_>,
 ) -> Result<Predicted, ReplayError> {
     let mut all = Vec::new();
     for recording in recordings {
-        all.push(of_one(recording, tried, watch)?);
+        all.push(of_one(recording, tried, run_s, watch)?);
     }
     let range = |figure: &dyn Fn(&One) -> f64| {
         range_of(&all.iter().map(figure).collect::<Vec<f64>>()).unwrap_or_default()
@@ -190,7 +193,12 @@ struct One {
     not_judged: f64,
 }
 
-fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result<One, ReplayError> {
+fn of_one(
+    recording: &Recording,
+    tried: &Tried,
+    run_s: Option<f64>,
+    watch: &mut Watch<'_>,
+) -> Result<One, ReplayError> {
     let machine = recording.description();
     let policy = policy_of(machine.kernel_release.as_deref());
     let what_if = WhatIf::new(recording, policy, None, watch)?;
@@ -226,8 +234,11 @@ fn of_one(recording: &Recording, tried: &Tried, watch: &mut Watch<'_>) -> Result
         let share = if all > 0.0 { (1.0 - kept / all).max(0.0) } else { 1.0 };
         counts.map(|count| count * share)
     };
+    // What is saved in the recording's seconds is saved in those of a run.
+    let longer = run_s.filter(|run_s| *run_s > 0.0).map_or(1.0, |run_s| seconds / run_s);
+    let saving = prices.saving(spent(&now) - spent(&then), error).plus(of_marks.of_cpu);
     Ok(One {
-        saving: prices.saving(spent(&now) - spent(&then), error).plus(of_marks.of_cpu),
+        saving: saving.times(longer),
         of_time: of_marks.of_time,
         read,
         predicted: left(recorded.with(of_model(&now).with(of_model(&then))).map(scaled)),
@@ -258,13 +269,24 @@ mod tests {
         }
     }
 
+    fn predict_seconds(recording: &Recording) -> f64 {
+        let policy = policy_of(recording.description().kernel_release.as_deref());
+        WhatIf::new(recording, policy, None, &mut crate::unwatched).unwrap().seconds()
+    }
+
     #[test]
     fn larger_lists_are_predicted_to_need_fewer_holds() {
         let recording = [zonal_trace::samples::zlib_make_j4().unwrap()];
         let tried = Tried::parse("vm.percpu_pagelist_high_fraction=8").unwrap();
-        let predicted = predict(&recording, &tried, &mut crate::unwatched).unwrap();
+        let predicted = predict(&recording, &tried, None, &mut crate::unwatched).unwrap();
         assert!(predicted.counts.lock_holds.mid < predicted.recorded.lock_holds.mid);
         assert!(predicted.saving_percent_of_cpu.mid > 0.0);
+        // A run that takes half as long has the same moves in it.
+        let half = Some(predict_seconds(&recording[0]) / 2.0);
+        let in_half = predict(&recording, &tried, half, &mut crate::unwatched).unwrap();
+        let times = in_half.saving_percent_of_cpu.mid / predicted.saving_percent_of_cpu.mid;
+        assert!((times - 2.0).abs() < 0.01, "{times}");
+        assert_eq!(in_half.counts, predicted.counts);
         let kernel = recorded_counts(&recording[0], &mut crate::unwatched).unwrap();
         // A recording of before there were waits promises no time.
         assert_eq!(predicted.saving_percent_of_time, Interval::default());
@@ -272,7 +294,7 @@ mod tests {
         assert_eq!(predicted.recorded.refill_pages.mid, kernel.refill_pages);
         // The setting that it has already changes nothing.
         let same = Tried::parse("vm.percpu_pagelist_high_fraction=0").unwrap();
-        let same = predict(&recording, &same, &mut crate::unwatched).unwrap();
+        let same = predict(&recording, &same, None, &mut crate::unwatched).unwrap();
         assert_eq!(same.counts, same.recorded);
         assert_eq!(same.saving_percent_of_cpu.mid, 0.0);
     }
