@@ -9,6 +9,7 @@ use zonal_lab::machine::Machine;
 use super::args::CalibrateArgs;
 use super::machines;
 use super::moves;
+use super::places;
 use super::prices::Stored;
 use crate::output;
 use crate::verdict::Verdict;
@@ -18,7 +19,7 @@ use crate::verdict::Verdict;
 /// # Errors
 /// A topology that cannot be read, a CPU that may not be used, or a file that cannot be written.
 pub fn run(args: &CalibrateArgs) -> anyhow::Result<Verdict> {
-    let file = args.output.clone().or_else(machines::measured_file).with_context(
+    let file = args.output.clone().or_else(places::measured_file).with_context(
         || "neither XDG_DATA_HOME nor HOME is set; name a file for the machine with -o",
     )?;
     if cfg!(debug_assertions) {

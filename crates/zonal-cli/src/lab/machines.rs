@@ -1,6 +1,6 @@
 //! `zonal lab machines`, `zonal lab machine`, and what `--machine` may say.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use comfy_table::{CellAlignment, Table as Drawn, presets};
@@ -9,6 +9,7 @@ use zonal_lab::machine::{Figure, Machine, split_size};
 use zonal_lab::provenance::Origin;
 
 use super::args::{ListArgs, MachineArgs};
+use super::places::measured_file;
 use super::prices::Stored;
 use crate::output;
 use crate::verdict::Verdict;
@@ -150,19 +151,6 @@ pub fn named(text: &str) -> anyhow::Result<Machine> {
         Some(size) => machine.sized(size).with_context(|| format!("machine {text}")),
         None => Ok(machine),
     }
-}
-
-/// Where the measured prices of this host's kernel are stored, beside the machine.
-pub fn prices_file() -> Option<PathBuf> {
-    measured_file().map(|file| file.with_file_name("prices.json"))
-}
-
-/// Where the measured machine is stored, if this user has a place.
-pub fn measured_file() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let data = set("XDG_DATA_HOME").map(PathBuf::from);
-    let data = data.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".local/share")))?;
-    Some(data.join("zonal/this.toml"))
 }
 
 impl Listed {

@@ -11,6 +11,7 @@ pub mod machines;
 mod measure;
 mod moves;
 mod once;
+mod places;
 pub mod prices;
 mod report;
 mod run;

@@ -13,8 +13,8 @@ use zonal_lab::machine::Machine;
 use zonal_replay::advise::HoldCost;
 use zonal_trace::HoldPrices;
 
-use super::machines;
 use super::moves::Moves;
+use super::places;
 use crate::output;
 
 const SCHEMA_VERSION: u32 = 1;
@@ -64,7 +64,7 @@ impl Stored {
     /// # Errors
     /// If there is no place, or it cannot be written.
     pub fn store(&self) -> anyhow::Result<PathBuf> {
-        let file = machines::prices_file().context("there is no place to store it")?;
+        let file = places::prices_file().context("there is no place to store it")?;
         let text = serde_json::to_string_pretty(self)? + "\n";
         output::Target::new(&file)?.write(&text)?;
         Ok(file)
@@ -102,7 +102,7 @@ pub fn of_this_host() -> Option<HoldPrices> {
     let left_out = |of: &dyn std::fmt::Display| {
         output::note(&format!("the prices of this host are left out: {of}"));
     };
-    if let Some(file) = machines::prices_file().filter(|file| file.is_file()) {
+    if let Some(file) = places::prices_file().filter(|file| file.is_file()) {
         let read = fs::read_to_string(&file).map_err(anyhow::Error::from);
         let shown = file.display();
         match read.and_then(|text| Stored::parse(&text)) {
@@ -118,7 +118,7 @@ pub fn of_this_host() -> Option<HoldPrices> {
             Err(error) => left_out(&format!("{shown}: {error}: {again}")),
         }
     }
-    let file = machines::measured_file().filter(|file| file.is_file())?;
+    let file = places::measured_file().filter(|file| file.is_file())?;
     match Machine::load(&file) {
         Ok(machine) => Some(HoldCost::of_machine(&machine, source(&machine)).to_prices()),
         Err(error) => {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use zonal_core::policy::Policy;
-use zonal_trace::Recording;
+use zonal_trace::{MachineDescription, Recording};
 
 use super::changes::{self, Change};
 use super::cost::{HoldCost, Prices, WaitCheck};
@@ -20,8 +20,8 @@ use crate::what_if::{Trial, WhatIf};
 
 /// What is said where nobody timed the recorded host's kernel.
 const UNMEASURED: &str = "blocks have the price of another machine; on the host where it was \
-    measured they took two to three times as long: `zonal lab calibrate`, as root, measures it, \
-    and recordings made later keep it";
+    measured they took up to three times as long, and the ends of savings say so: `zonal lab \
+    calibrate`, as root, measures it, and recordings made later keep it";
 
 /// The trials.
 #[derive(Clone, Copy, Debug, Default)]
@@ -229,9 +229,7 @@ pub(super) fn measure(
     let case = Case::new(&what_if, kernels + waits, &prices, error);
     notes.extend(case.wrong.clone());
     notes.extend(remarks(&what_if, machine.nodes.len(), &settings));
-    if !prices.cost.is_block_measured && !machine.is_simulated {
-        notes.push(UNMEASURED.to_owned());
-    }
+    notes.extend(unmeasured(&prices.cost, machine));
     notes.extend(faults.iter().map(|fault| format!("FAILED: {fault}")));
     let advice = Advice {
         schema_version: 2,
@@ -290,6 +288,11 @@ impl Beside<'_, '_> {
         let savings = (prices.saving(saved, error), of_marks.unwrap_or_default());
         Ok(Row::new(change, (trialled.counts, contention), savings, recorded))
     }
+}
+
+/// Says so where nobody timed the recorded host's kernel.
+fn unmeasured(cost: &HoldCost, machine: &MachineDescription) -> Option<String> {
+    (!cost.is_block_measured && !machine.is_simulated).then(|| UNMEASURED.to_owned())
 }
 
 /// What was not tried, and why.
