@@ -251,10 +251,10 @@ impl PageWord {
         (self.0 ^ other.0) & !(RANK_MASK << RANK_SHIFT | CPU_MASK << CPU_SHIFT) == 0
     }
 
-    /// The word of a cached block once it is handed out.
+    /// The word of a cached block once it is handed out. A sum is one instruction with its copy.
     #[inline]
     pub const fn taken(self) -> PageWord {
-        PageWord(self.0 | TAG_ALLOCATED)
+        PageWord(self.0.wrapping_add(TAG_ALLOCATED - TAG_CACHED))
     }
 
     /// Decodes the word.

@@ -60,6 +60,7 @@ pub mod sync {
             }
         };
     }
+    atomic!(AtomicU8, u8);
     atomic!(AtomicU32, u32);
     atomic!(AtomicU64, u64);
 }

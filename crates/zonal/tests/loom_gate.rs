@@ -11,7 +11,7 @@
 
 /// Stands for the core's module.
 pub mod sync {
-    pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 }
 /// Stands for the core's module.
 pub mod pcp {

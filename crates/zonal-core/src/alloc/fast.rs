@@ -34,7 +34,7 @@ use crate::frame::{PageWord, WHOLE_RANGE};
 use crate::gfp::Gfp;
 use crate::pcp::front::Front;
 use crate::pcp::gated::{Cells, Entered};
-use crate::pcp::ready::Key;
+use crate::pcp::ready::{Key, order_of};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -131,16 +131,11 @@ fn enter<'a, P: Platform>(
 }
 
 /// A block for the request from a pcp that is ready, where no allocation is recorded. `None`: there
-/// is something to find out. `flags`: the request's, `mark`: what the block's word has besides.
+/// is something to find out. `mark`: what the block's word has besides.
 #[inline(always)]
-fn take_ready<P: Platform>(
-    on: &Tables<'_, P>,
-    request: &Request,
-    flags: u32,
-    mark: u64,
-) -> Option<Pfn> {
+fn take_ready<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> Option<Pfn> {
     let Request { order, gfp, node } = *request;
-    let pcp = pcp_for(on, flags, node)?;
+    let pcp = pcp_for(on, gfp, node)?;
     let (masked, entered) = ready_for(on, pcp, order.get(), gfp)?;
     let frame = entered.pop(mark, on)?;
     drop(masked);
@@ -148,27 +143,24 @@ fn take_ready<P: Platform>(
 }
 
 /// The running CPU's pcp, if a fast operation may take blocks from it for a request with such
-/// `flags`, from this node.
+/// flags, from this node.
 #[inline(always)]
-fn pcp_for<'a, P: Platform>(
-    on: &Tables<'a, P>,
-    flags: u32,
-    node: Option<NodeId>,
-) -> Option<&'a Pcp> {
-    if flags & on.plain.others != 0 {
+fn pcp_for<'a, P: Platform>(on: &Tables<'a, P>, gfp: Gfp, node: Option<NodeId>) -> Option<&'a Pcp> {
+    if is_other(on, gfp) {
         return None;
     }
     own(on, cpu_for(on, node)?).filter(|pcp| is_on(&on.platform, pcp))
 }
 
-/// Of these flags those that [`Plain::others`](super::plain::Plain) may have. Where a policy is
-/// compiled in that records no allocation, who knows the flags need not look at that.
+/// Whether a request with such flags is not plain ([`Plain::others`](super::plain::Plain)). Where a
+/// policy is compiled in that records no allocation, only few flags are asked about that.
 #[inline(always)]
-fn known<P: Platform>(gfp: Gfp) -> u32 {
-    match Policy::fixed_for::<P>() {
-        Some(policy) if !policy.numa.records() => gfp.bits() & SEARCHED,
-        _ => gfp.bits(),
-    }
+fn is_other<P: Platform>(on: &Tables<'_, P>, gfp: Gfp) -> bool {
+    let may = match Policy::fixed_for::<P>() {
+        Some(policy) if !policy.numa.records() => gfp.bits() & SEARCHED != 0,
+        _ => true,
+    };
+    may && gfp.bits() & on.plain.others != 0
 }
 
 /// A pcp, entered, if it is ready for requests of this order with such flags. It opens before
@@ -239,6 +231,7 @@ fn put_ready<P: Platform>(
     let _masked = Masked::new(&on.platform);
     let key = Key::new(on.epoch.now(), order.get());
     let Some(entered) = Entered::ready(pcp, key) else { return Err((pfn, order)) };
+    let opens = entered.opens();
     // Without grouping there is one list of an order, whatever a pageblock's type (`Plain::new`).
     let takes = !on.looks_at_types()
         || type_of(on.blocks, pcp.ready.block_shift, pfn).is_some_and(|mt| entered.takes(mt));
@@ -246,7 +239,7 @@ fn put_ready<P: Platform>(
         return Ok(());
     }
     // Worked out once more rather than kept: whoever comes through needs the registers.
-    Err((page_of(pcp, frame), Order::new(key.order()).unwrap_or(Order::MAX)))
+    Err((page_of(pcp, frame), Order::new(order_of(opens)).unwrap_or(Order::MAX)))
 }
 
 /// As [`put_ready`], onto a pcp as it is. `false`: nothing was done, there is something to decide.
@@ -308,13 +301,7 @@ fn does_go_on(pcp: &Pcp, frame: u64, next: PageWord) -> bool {
 /// A block for the request, if the running CPU's pcp is ready and has one.
 #[inline(always)]
 pub(super) fn alloc<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
-    take_ready(on, request, request.gfp.bits(), 0)
-}
-
-/// As [`alloc`], for callers who know the flags.
-#[inline(always)]
-pub(super) fn alloc_known<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
-    take_ready(on, request, known::<P>(request.gfp), 0)
+    take_ready(on, request, 0)
 }
 
 /// Every other request; where each allocation is recorded, all of them.
@@ -362,7 +349,7 @@ pub(super) fn free_by_core<P: Platform>(
 /// A range that is a whole block, as [`alloc`].
 #[inline(always)]
 pub(super) fn alloc_range<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
-    take_ready(on, request, request.gfp.bits(), WHOLE_RANGE)
+    take_ready(on, request, WHOLE_RANGE)
 }
 
 /// The range of so many pages that was freed last and is parked, as [`alloc`].
@@ -373,7 +360,7 @@ pub(super) fn alloc_parked<P: Platform>(
     gfp: Gfp,
     node: Option<NodeId>,
 ) -> Option<Pfn> {
-    let pcp = pcp_for(on, known::<P>(gfp), node).filter(|_| P::KEEPS_RANGES)?;
+    let pcp = pcp_for(on, gfp, node).filter(|_| P::KEEPS_RANGES)?;
     let order = pcp.parked.order(pages)?;
     let (masked, entered) = ready_for(on, pcp, order, gfp)?;
     let frame = entered.take_parked((order, pages as u32), on)?;

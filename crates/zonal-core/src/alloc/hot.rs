@@ -11,7 +11,7 @@ use crate::types::{Order, Pfn};
 /// [`Allocator::alloc`] may have one.
 #[inline(always)]
 pub fn alloc<P: Platform>(on: &Allocator<'_, P>, request: Request) -> Option<Pfn> {
-    fast::alloc_known(&on.tables, &request)
+    fast::alloc(&on.tables, &request)
 }
 
 /// Takes back a block onto the running CPU's pcp, if it is ready and has room.

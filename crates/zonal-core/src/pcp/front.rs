@@ -164,7 +164,7 @@ impl<'p> Entered<'p> {
         let (pcp, ready) = (self.pcp, &self.pcp.ready);
         let word = PcpWord(pcp.word.load(Relaxed));
         let top = word.len().checked_sub(1)?;
-        let frame = cells.slot(ready.first.load(Relaxed).wrapping_add(top))?.load(Relaxed);
+        let frame = cells.slot(ready.first().wrapping_add(top))?.load(Relaxed);
         let list_of = lists(frame)?;
         let popped = word.popped();
         let page = cells.word(u64::from(frame))?;
@@ -181,7 +181,7 @@ impl<'p> Entered<'p> {
         while let Some((at, order)) = rest.forward() {
             self.push_idle(list_of(order), frame + at, cells);
         }
-        let allocated = PageWord(ready.allocated.load(Relaxed));
+        let allocated = PageWord(ready.allocated());
         front.each_other(|at, order| {
             self.write(u64::from(frame + at), allocated.with_order(order).0 | RANGE, cells);
         });
@@ -212,7 +212,7 @@ impl<'p> Entered<'p> {
         let typed = lists(frame as u32).filter(|(mt, _)| self.takes(*mt));
         let Some((_, own)) = typed else { return false };
         // One that tells nothing is for its lists: it may be changing (RANGE-6).
-        let told = front.told(PageWord(self.pcp.ready.allocated.load(Relaxed)));
+        let told = front.told(PageWord(self.pcp.ready.allocated()));
         let is_told = cells.word(frame).is_some_and(|word| word.load(Relaxed) == told);
         let is_for = keeps && self.pcp.parked.is_for(front.pages);
         if keeps && !is_for && !self.unpark(&lists, cells) {
@@ -253,7 +253,7 @@ impl<'p> Entered<'p> {
         let has_room = |(_, order)| self.list(lists(order)).is_some_and(has_room);
         let room = joins || self.has_room_for(word, front.pages) && front.blocks().all(has_room);
         // Looked up before the claim: what is claimed is nobody's until it is on a list.
-        let slot = cells.slot(ready.first.load(Relaxed).wrapping_add(word.len()));
+        let slot = cells.slot(ready.first().wrapping_add(word.len()));
         let Some(slot) = slot.filter(|_| room) else { return false };
         if !claim() {
             return false;
@@ -308,7 +308,7 @@ impl<'p> Entered<'p> {
         cells: impl Cells<'a>,
     ) -> bool {
         // Of each block only the order is another.
-        let whole = PageWord(self.pcp.ready.allocated.load(Relaxed)).with_order(0);
+        let whole = PageWord(self.pcp.ready.allocated()).with_order(0);
         let (seen, moving) = (whole.0 | RANGE, whole.as_moving(true).0);
         let later = |(at, order): (u32, u32)| {
             let order = PageWord::NONE.with_order(order).0;

@@ -27,7 +27,7 @@ use crate::frame::PageWord;
 use crate::frame::claim::{self, Held};
 use crate::pcp::ready::{Key, Taken};
 use crate::pcp::state::{Pcp, PcpList};
-use crate::pcp::word::{FREE_COUNT_TOP, PREV, PUSH_DELTA, PcpWord, PushLimits};
+use crate::pcp::word::{FREE_COUNT_TOP, PUSH_DELTA, PcpWord, PushLimits};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A pcp whose gate is held for one operation. Opens it when dropped.
@@ -54,6 +54,12 @@ impl<'p> Entered<'p> {
         Some(Entered { pcp, gate })
     }
 
+    /// What the gate opens with.
+    #[inline(always)]
+    pub(crate) fn opens(&self) -> u32 {
+        self.gate.opens()
+    }
+
     /// Takes the gate. `None`: somebody holds it.
     #[inline]
     pub(crate) fn new(pcp: &'p Pcp) -> Option<Entered<'p>> {
@@ -75,13 +81,11 @@ impl<'p> Entered<'p> {
         }
         let ready = &self.pcp.ready;
         ready.cached.store(list.cached, Relaxed);
-        ready.allocated.store(list.allocated, Relaxed);
-        ready.push.store(PUSH_DELTA + u64::from(list.block_pages), Relaxed);
+        ready.push.store(PUSH_DELTA as u32 + list.block_pages, Relaxed);
         let first = list.base.wrapping_add(list.lo.load(Relaxed));
-        ready.first.store(first, Relaxed);
         ready.below.store(first.wrapping_sub(1), Relaxed);
         ready.serves.store(if records { 0 } else { list.serves }, Relaxed);
-        ready.types.store(u32::from(list.types) | list.prev_bits, Relaxed);
+        ready.set_types(list.types, list.prev_bits);
         self.set_hi(list, list.hi.load(Relaxed));
         true
     }
@@ -134,16 +138,17 @@ impl<'p> Entered<'p> {
         let slot = cells.slot(ready.below.load(Relaxed).wrapping_add(word.len()))?;
         let frame = slot.load(Relaxed);
         let page = cells.word(u64::from(frame))?;
-        let popped = word.popped();
+        let popped = word.popped_by(ready.pop);
         if popped.must_fold() {
             return None;
         }
         pcp.word.store(popped.0, Relaxed);
-        if page.load(Relaxed) != ready.cached.load(Relaxed) {
+        let cached = ready.cached.load(Relaxed);
+        if page.load(Relaxed) != cached {
             pcp.events.double_frees.fetch_add(1, Relaxed);
             return None;
         }
-        page.store(ready.allocated.load(Relaxed) | mark, Relaxed);
+        page.store(PageWord(cached).taken().0 | mark, Relaxed);
         Some(frame)
     }
 
@@ -206,7 +211,12 @@ impl<'p> Entered<'p> {
     /// Whether blocks of pageblocks of this type go on the list that the pcp is ready with.
     #[inline(always)]
     pub(crate) fn takes(&self, mt: u32) -> bool {
-        self.pcp.ready.types.load(Relaxed).wrapping_shr(mt) & 1 != 0
+        let ready = &self.pcp.ready;
+        if mt == u32::from(ready.mt.load(Relaxed)) {
+            return true;
+        }
+        rare();
+        u32::from(ready.types.load(Relaxed)).wrapping_shr(mt) & 1 != 0
     }
 
     /// The hot word, if a block may go on the list that the pcp is ready with. `None`: there is
@@ -231,13 +241,13 @@ impl<'p> Entered<'p> {
     #[inline(always)]
     pub(super) fn pushed_below(&self, word: PcpWord) -> Option<u64> {
         let ready = &self.pcp.ready;
-        let reached = word.reached(PushLimits(ready.limits.load(Relaxed)));
+        let reached = word.reached(PushLimits(ready.limits.load(Relaxed)), ready.tops);
         if reached == 0 {
-            return Some(word.0.wrapping_add(ready.push.load(Relaxed)));
+            return Some(word.0.wrapping_add(u64::from(ready.push.load(Relaxed))));
         }
         rare();
         // `free_count` grows no more. Where it may show a stream, that is for the core.
-        let grown = reached == FREE_COUNT_TOP && u64::from(ready.types.load(Relaxed)) & PREV == 0;
+        let grown = reached == FREE_COUNT_TOP && ready.prev_bit() == 0;
         grown.then(|| word.0.wrapping_add(PUSH_DELTA))
     }
 
@@ -245,8 +255,8 @@ impl<'p> Entered<'p> {
     #[inline(always)]
     pub(super) fn pushed(&self, word: PcpWord) -> u64 {
         let (pcp, ready) = (self.pcp, &self.pcp.ready);
-        let pages = ready.push.load(Relaxed).wrapping_sub(PUSH_DELTA) as u32;
-        let prev = u64::from(ready.types.load(Relaxed)) & PREV;
+        let pages = ready.push.load(Relaxed).wrapping_sub(PUSH_DELTA as u32);
+        let prev = ready.prev_bit();
         word.pushed_with(pages, pcp.free_count_cap.load(Relaxed), prev).0
     }
 
@@ -255,9 +265,9 @@ impl<'p> Entered<'p> {
     /// the word was.
     #[inline(always)]
     fn claim(&self, page: &AtomicU64, mark: u64) -> Option<u64> {
-        let ready = &self.pcp.ready;
-        let seen = ready.allocated.load(Relaxed) | mark;
-        claim::exchange(page, seen, ready.cached.load(Relaxed)).then_some(seen)
+        let cached = self.pcp.ready.cached.load(Relaxed);
+        let seen = PageWord(cached).taken().0 | mark;
+        claim::exchange(page, seen, cached).then_some(seen)
     }
 
     /// As [`claim`](Self::claim), for a block from any CPU's pcp of the zone.
@@ -269,7 +279,7 @@ impl<'p> Entered<'p> {
         let in_zone = frame.wrapping_sub(u64::from(pcp.first_frame)) < u64::from(pcp.frames);
         let page = cells.word(frame).filter(|_| in_zone)?;
         let seen = page.load(Relaxed);
-        let is_ours = PageWord(seen ^ mark).same_but_pcp(PageWord(ready.allocated.load(Relaxed)))
+        let is_ours = PageWord(seen ^ mark).same_but_pcp(PageWord(ready.allocated()))
             && claim::exchange(page, seen, ready.cached.load(Relaxed));
         is_ours.then_some(seen)
     }

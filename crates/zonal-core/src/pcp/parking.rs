@@ -50,7 +50,7 @@ impl Entered<'_> {
             && self.has_room_for(PcpWord(self.pcp.word.load(Relaxed)), front.pages);
         if keeps {
             self.lend(front.pages);
-            let allocated = PageWord(self.pcp.ready.allocated.load(Relaxed));
+            let allocated = PageWord(self.pcp.ready.allocated());
             self.pcp.parked.keep_room(front.order, front.pages, front.told(allocated));
         }
         keeps
@@ -66,7 +66,7 @@ impl Entered<'_> {
 
     /// Takes the words of all blocks of the parked range, which are nobody's then.
     fn take_apart<'a>(&self, (frame, front): (u64, Front), cells: impl Cells<'a>) -> bool {
-        let whole = PageWord(self.pcp.ready.allocated.load(Relaxed));
+        let whole = PageWord(self.pcp.ready.allocated());
         front.each_other(|at, order| {
             if let Some(word) = cells.word(frame + u64::from(at)) {
                 word.store(whole.with_order(order).as_moving(true).0, Relaxed);

@@ -49,7 +49,7 @@
 use crate::frame::{PageWord, PcpId};
 use crate::pcp::depot::Depot;
 use crate::pcp::parked::Parked;
-use crate::pcp::ready::{CLOSED, Ready};
+use crate::pcp::ready::{OPEN, Ready, is_closed};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{BLOCKS_MAX, NO_LIST, NR_LISTS, POPS_PERIOD, PcpWord, SLOW};
@@ -188,7 +188,7 @@ impl Default for Pcp {
         Pcp {
             word: AtomicU64::default(),
             free_count_cap: AtomicU32::default(),
-            gate: AtomicU32::default(),
+            gate: AtomicU32::new(OPEN),
             free_high_threshold: AtomicU32::default(),
             limit: AtomicU32::default(),
             lists: core::array::from_fn(|_| PcpList::default()),
@@ -470,16 +470,16 @@ impl Pcp {
     /// Whether a thread has it closed.
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the Release in `Closed::drop`, to see that closer's writes.
-        self.gate.load(Ordering::Acquire) == CLOSED
+        is_closed(self.gate.load(Ordering::Acquire))
     }
 
     /// Whether it is open and holds nothing. A closed pcp may be about to get pages, so it does not
     /// count as empty.
     pub fn seems_empty(&self) -> bool {
         // Acquire: pairs with the Release in `Closed::drop`, to see that closer's writes.
-        self.gate.load(Ordering::Acquire) != CLOSED
+        !is_closed(self.gate.load(Ordering::Acquire))
             && self.count() == 0
-            && self.gate.load(Relaxed) != CLOSED
+            && !is_closed(self.gate.load(Relaxed))
     }
 
     /// Counts of the pcp. Exact only while nothing runs on the CPU.

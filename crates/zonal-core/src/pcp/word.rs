@@ -127,9 +127,15 @@ impl PcpWord {
     /// [`must_fold`](Self::must_fold).
     #[inline]
     pub const fn popped(self) -> PcpWord {
+        self.popped_by(POP_DELTA)
+    }
+
+    /// As [`popped`](Self::popped), where [`POP_DELTA`] is at hand.
+    #[inline(always)]
+    pub(super) const fn popped_by(self, pop_delta: u64) -> PcpWord {
         // What is left of `free_count` is taken off: shorter than to put the half in its place.
         let half = (self.free_count() as u64 + 1) >> 1;
-        PcpWord(self.0.wrapping_sub(half).wrapping_add(POP_DELTA))
+        PcpWord(self.0.wrapping_sub(half).wrapping_add(pop_delta))
     }
 
     /// The word after one push of `pages` pages onto the active list (LB E.7): `free_count` grows
@@ -157,9 +163,10 @@ impl PcpWord {
 
     /// Which of these limits the word has reached: a bit for each, 0 where a push has nothing to
     /// decide.
+    /// `tops`: [`PUSH_TOPS`].
     #[inline(always)]
-    pub(super) const fn reached(self, limits: PushLimits) -> u64 {
-        self.0.wrapping_add(limits.0) & (FREE_COUNT_TOP | LEN_TOP | PREV)
+    pub(super) const fn reached(self, limits: PushLimits, tops: u64) -> u64 {
+        self.0.wrapping_add(limits.0) & tops
     }
 
     /// The word once another list is active: `active`, with its own length and pops.
@@ -185,6 +192,8 @@ pub(super) const FREE_COUNT_CAP_MAX: u32 = FREE_COUNT_TOP as u32 - 1024;
 pub(super) const FREE_COUNT_TOP: u64 = 1 << 15;
 /// The highest bit of the length, which no word has ([`BLOCKS_MAX`]): that limit is reached.
 const LEN_TOP: u64 = 1 << (POPS_SHIFT - 1);
+/// Where a push sees which limits it has reached.
+pub(super) const PUSH_TOPS: u64 = FREE_COUNT_TOP | LEN_TOP | PREV;
 /// Blocks that a list is made for: all bits of the length but the highest.
 pub(super) const BLOCKS_MAX: usize = SLOTS_MAX / 2;
 
@@ -254,7 +263,7 @@ mod tests {
                     let all = bit(len >= hi, LEN_TOP)
                         | bit(fc >= cap, FREE_COUNT_TOP)
                         | bit(is != wants, PREV);
-                    assert_eq!(word.reached(limits), all, "{word:?} {hi} {cap} {wants}");
+                    assert_eq!(word.reached(limits, PUSH_TOPS), all, "{word:?} {hi} {cap} {wants}");
                 }
             }
         }
@@ -267,7 +276,7 @@ mod tests {
             let limits = PushLimits::new(word, 9, cap, 0);
             for fc in [0, fc, 0x7fff, 0x8000, 0xffff] {
                 let word = PcpWord::new(0, 0, 0, fc, false);
-                assert_ne!(word.reached(limits) & LEN_TOP, 0, "{word:?} {cap}");
+                assert_ne!(word.reached(limits, PUSH_TOPS) & LEN_TOP, 0, "{word:?} {cap}");
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::epoch::FastEpoch;
 use crate::gated::{Cells, Entered};
 use crate::pcp::state::{Pcp, PcpList};
 use crate::pcp::word::PcpWord;
-use crate::ready::{self, CLOSED, Key, OPEN, Ready};
+use crate::ready::{self, Key, OPEN, Ready};
 use crate::sync::Ordering::{self, Relaxed, Release};
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -67,7 +67,6 @@ impl Machine {
             base: index * SLOTS,
             cap: SLOTS,
             cached: CACHED | u64::from(index) << 2,
-            allocated: ALLOCATED | u64::from(index) << 2,
             hi: AtomicU32::new(SLOTS),
             len: AtomicU32::new(2),
             others: AtomicU32::new(2),
@@ -84,18 +83,7 @@ impl Machine {
             limit: AtomicU32::new(100),
             first_frame: 0,
             frames: PAGES,
-            ready: Ready {
-                cached: AtomicU64::new(0),
-                allocated: AtomicU64::new(0),
-                push: AtomicU64::new(0),
-                limits: AtomicU64::new(0),
-                first: AtomicU32::new(0),
-                below: AtomicU32::new(0),
-                serves: AtomicU32::new(0),
-                types: AtomicU32::new(0),
-                page_shift: 0,
-                block_shift: 0,
-            },
+            ready: Ready::default(),
         };
         let slot = |at: u32| AtomicU32::new(at / SLOTS * 2 + at % SLOTS);
         let word = |page: u32| AtomicU64::new(CACHED | u64::from(page / 2) << 2);
@@ -196,7 +184,7 @@ impl Machine {
     /// The pages on the lists, when nobody runs any more. Each says so in its word.
     pub fn rest(&self) -> Vec<u32> {
         // Acquire: pairs with the last opening.
-        assert_ne!(self.pcp.gate.load(Ordering::Acquire), CLOSED, "nobody left it taken");
+        assert!(!ready::is_closed(self.pcp.gate.load(Ordering::Acquire)), "nobody left it taken");
         let word = PcpWord(self.pcp.word.load(Relaxed));
         let mut pages = Vec::new();
         for (index, list) in self.pcp.lists.iter().enumerate() {
@@ -251,7 +239,6 @@ pub mod state {
         pub base: u32,
         pub cap: u32,
         pub cached: u64,
-        pub allocated: u64,
         pub hi: AtomicU32,
         pub len: AtomicU32,
         pub others: AtomicU32,
@@ -294,6 +281,9 @@ pub mod frame {
     impl PageWord {
         pub fn same_but_pcp(self, other: PageWord) -> bool {
             self == other
+        }
+        pub fn taken(self) -> PageWord {
+            PageWord(self.0 | super::ALLOCATED)
         }
     }
 }

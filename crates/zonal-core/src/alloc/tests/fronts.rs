@@ -8,7 +8,7 @@ use super::platform::{Script, Shape, zone};
 use crate::alloc::range::RangeRequest;
 use crate::alloc::{Allocator, FreeError, Request};
 use crate::gfp::Gfp;
-use crate::pcp::ready::CLOSED;
+use crate::pcp::ready;
 use crate::pcp::state::PcpTotals;
 use crate::pcp::word::PcpWord;
 use crate::policy::Policy;
@@ -176,7 +176,7 @@ fn pages_outside_of_the_zone_are_no_part_of_a_range() {
                     if !is_ready {
                         pool.drain_all();
                     } else if pool.tables().lists().get(order, Migratetype::Movable).is_some() {
-                        assert!(pcp.gate.load(Relaxed) > CLOSED, "{order:?}");
+                        assert!(ready::is_ready(pcp.gate.load(Relaxed)), "{order:?}");
                     }
                     let range = Pfn(first)..Pfn(first + pages);
                     let before = (figures(&pool).0, pcp.count(), pool.free_pages());

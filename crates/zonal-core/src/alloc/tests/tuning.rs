@@ -12,6 +12,7 @@ use crate::alloc::{Allocator, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy};
 use crate::pcp::lists::HugeLists;
+use crate::pcp::ready::OPEN;
 use crate::pcp::size::SizeRule;
 use crate::pcp::tune::{self, PcpParams, PcpState, Pressure};
 use crate::pcp::tuning::Tuning;
@@ -186,7 +187,7 @@ fn peek<R>(
     let seen = look(&closed);
     core::mem::forget(closed);
     pcp.word.store(word, Relaxed);
-    pcp.gate.store(0, Relaxed);
+    pcp.gate.store(OPEN, Relaxed);
     seen
 }
 
