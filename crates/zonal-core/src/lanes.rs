@@ -7,7 +7,7 @@
 //! instruction in `asm!`. Elsewhere, and in kernels built without vector registers, they are loops.
 #![allow(unsafe_code)]
 
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The values `first`, `first + 1`, ... or, not `up`, `first`, `first - 1`, ...
 #[inline(always)]
@@ -26,6 +26,14 @@ pub(crate) fn are_row(cells: &[AtomicU32; 8], first: u32, up: bool) -> bool {
 #[inline(always)]
 pub(crate) fn store_row(cells: &[AtomicU32; 8], first: u32, up: bool) {
     cells::store_u32s(cells, row(first, up));
+}
+
+/// Copies cells to the beginning of others, which may be some of them, if those begin further down.
+pub(crate) fn copy_down(from: &[AtomicU32], to: &[AtomicU32]) {
+    let (rows, rest) = from.as_chunks();
+    rows.iter().zip(to.as_chunks().0).for_each(|(from, to)| cells::copy_u32s(from, to));
+    let to_rest = to.get(8 * rows.len()..).unwrap_or_default();
+    rest.iter().zip(to_rest).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
 }
 
 pub(crate) use cells::{are_u64s, store_u64s};
@@ -49,6 +57,12 @@ mod cells {
     #[inline(always)]
     pub(super) fn store_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) {
         cells.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));
+    }
+
+    /// Copies cells to others that may be some of them, if those begin further down.
+    #[inline(always)]
+    pub(super) fn copy_u32s(from: &[AtomicU32; 8], to: &[AtomicU32; 8]) {
+        from.iter().zip(to).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
     }
 
     /// Writes one value to all cells.
@@ -146,6 +160,27 @@ mod cells {
         }
     }
 
+    /// Copies cells to others that may be some of them, if those begin further down.
+    #[inline(always)]
+    pub(super) fn copy_u32s(from: &[AtomicU32; 8], to: &[AtomicU32; 8]) {
+        // SAFETY: (1) reads the 32 bytes of `from` before it writes the 32 bytes of `to`, and no
+        // more; they are atomics, so they may be written through a shared reference; no cell is
+        // torn (module).
+        unsafe {
+            asm!(
+                "movdqu {a}, [{from}]",
+                "movdqu {b}, [{from} + 16]",
+                "movdqu [{to}], {a}",
+                "movdqu [{to} + 16], {b}",
+                from = in(reg) from,
+                to = in(reg) to,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
     /// Writes one value to all cells.
     #[inline(always)]
     pub(crate) fn store_u64s(cells: &[AtomicU64; 8], value: u64) {
@@ -170,7 +205,6 @@ mod cells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::Ordering::Relaxed;
 
     /// Eight cells in the middle of more, so that a byte too many shows.
     const ROOM: usize = 12;
@@ -201,6 +235,18 @@ mod tests {
                     assert!(!are_row(middle(&cells, from), first, up), "cell {odd} differs");
                     cells[odd].fetch_xor(1 << 31, Relaxed);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn cells_are_copied_down_also_to_some_of_themselves() {
+        for (from, to, count) in [(4, 0, 30), (4, 3, 8), (1, 0, 39), (20, 2, 19), (2, 2, 7)] {
+            let cells: [_; 40] = core::array::from_fn(|i| AtomicU32::new(1 << 31 | i as u32));
+            copy_down(&cells[from..from + count], &cells[to..]);
+            for (i, cell) in cells.iter().enumerate() {
+                let was = if (to..to + count).contains(&i) { i + from - to } else { i };
+                assert_eq!(cell.load(Relaxed), 1 << 31 | was as u32, "cell {i}, {from} to {to}");
             }
         }
     }

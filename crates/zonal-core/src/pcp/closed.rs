@@ -3,7 +3,7 @@
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
-use crate::lanes::store_row;
+use crate::lanes::{copy_down, store_row};
 use crate::pcp::depot::MovesMagazines;
 use crate::pcp::ready::{self, OPEN};
 use crate::pcp::state::{Pcp, SEALED};
@@ -417,7 +417,7 @@ impl<'a> Closed<'a> {
         }
         let slots = &self.slots[record.base as usize..];
         let live = &slots[lo as usize..(lo + self.word.len()) as usize];
-        live.iter().zip(slots).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
+        copy_down(live, slots);
         record.set_lo(0);
         true
     }
