@@ -264,7 +264,14 @@ impl<'a, P: Platform> Tables<'a, P> {
     }
     /// The delta of the free-page counter that a pcp's moves are booked on: its CPU's.
     #[inline]
-    pub(super) fn free_diff(&self, pcp: &Pcp) -> &'a AtomicI64 {
+    pub(super) fn free_diff<'p>(&self, pcp: &'p Pcp) -> &'p AtomicI64
+    where
+        'a: 'p,
+    {
+        // Pages that are in no cache have a pcp of another owner.
+        if pcp.owner == pcp.cpu {
+            return &pcp.free_diff;
+        }
         &self.pcp(pcp.zone, pcp.cpu).free_diff
     }
     /// The deltas of a (zone, CPU), where the policy records events.

@@ -24,12 +24,16 @@ pub fn depot_word(list: &PcpList) -> PageWord {
 impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     /// The depot that a pcp uses.
     #[inline]
-    pub fn depot(self, pcp: &Pcp) -> Option<&'a Depot> {
+    pub fn depot<'p>(self, pcp: &'p Pcp) -> Option<&'p Depot>
+    where
+        'a: 'p,
+    {
         // Where the policy is compiled in there need be no code for depots.
         if Policy::fixed_for::<P>().is_some_and(|policy| policy.pcp.depot.magazines == 0) {
             return None;
         }
-        let depot = &self.pcp(pcp.depot_cpu).depot;
+        let has = if pcp.owner == pcp.depot_cpu { pcp } else { self.pcp(pcp.depot_cpu) };
+        let depot = &has.depot;
         depot.exists().then_some(depot)
     }
 
