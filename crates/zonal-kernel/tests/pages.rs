@@ -3,9 +3,9 @@
 mod support;
 
 use support::{Machine2, TestKernel};
-use zonal_core::alloc::{Request, hot, range::RangeError};
+use zonal_core::alloc::{Refusal, Request, hot, range::RangeError};
 use zonal_core::gfp::Gfp;
-use zonal_core::types::{Order, Pfn};
+use zonal_core::types::{NodeId, Order, Pfn};
 use zonal_kernel::pages::{self, order_of};
 
 #[test]
@@ -81,8 +81,11 @@ fn a_fast_path_that_fails_changes_nothing_and_one_that_serves_is_as_the_call() {
         let all = on.free_pages();
         let request = Request::new(Order::ZERO);
         assert_eq!(hot::alloc(on, request), None, "the lists are empty");
-        let page = on.alloc(request).unwrap();
-        on.free(page, Order::ZERO).unwrap();
+        let page = hot::alloc_missed(on, request).unwrap();
+        hot::free_missed(on, page, Order::ZERO).unwrap();
+        assert!(hot::free_missed(on, page, Order::ZERO).is_err(), "it is free");
+        let absent = hot::alloc_missed(on, request.on(NodeId(9))).unwrap_err().why;
+        assert_eq!(absent, Refusal::NoNode { node: NodeId(9), nodes: on.nodes().len() as u16 });
         assert_eq!(hot::alloc(on, request), Some(page), "the hottest page");
         let eight = Order::new(3).unwrap();
         assert_eq!(hot::free(on, page, eight), Err((page, eight)), "as a block of another order");

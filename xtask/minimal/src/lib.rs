@@ -2,7 +2,7 @@
 #![no_std]
 #![deny(unsafe_code)]
 
-use zonal_core::alloc::{Allocator, Request};
+use zonal_core::alloc::{Allocator, Request, hot};
 use zonal_core::gfp::Gfp;
 use zonal_core::machine::{Layout, Machine, MachineError, Metadata};
 use zonal_core::platform::{FixedPolicy, Platform};
@@ -71,12 +71,30 @@ pub fn start<'a>(
     Some(pages)
 }
 
-/// A block of pages.
+/// A block of pages. The slow way is a function of its own, with a frame of its own.
 pub fn alloc(pages: &Pages<'_>, order: Order, gfp: Gfp) -> Option<Pfn> {
-    pages.alloc(Request::new(order).gfp(gfp)).ok()
+    match hot::alloc(pages, Request::new(order).gfp(gfp)) {
+        Some(pfn) => Some(pfn),
+        None => alloc_slowly(pages, order, gfp),
+    }
 }
 
 /// Gives a block back; `false` if it is not allocated.
 pub fn free(pages: &Pages<'_>, pfn: Pfn, order: Order) -> bool {
-    pages.free(pfn, order).is_ok()
+    match hot::free(pages, pfn, order) {
+        Ok(()) => true,
+        Err((pfn, order)) => free_slowly(pages, pfn, order),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn alloc_slowly(pages: &Pages<'_>, order: Order, gfp: Gfp) -> Option<Pfn> {
+    hot::alloc_missed(pages, Request::new(order).gfp(gfp)).ok()
+}
+
+#[cold]
+#[inline(never)]
+fn free_slowly(pages: &Pages<'_>, pfn: Pfn, order: Order) -> bool {
+    hot::free_missed(pages, pfn, order).is_ok()
 }

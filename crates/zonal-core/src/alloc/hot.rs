@@ -2,23 +2,35 @@
 //! registers, stays off the fast path.
 
 use super::{Allocator, fast};
-use crate::alloc::Request;
+use crate::alloc::{AllocError, FreeError, Request};
 use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::types::{Order, Pfn};
 
 /// A block from the running CPU's pcp, if it is ready and has one. `None`: nothing was done;
-/// [`Allocator::alloc`] may have one.
+/// [`alloc_missed`] may have one.
 #[inline(always)]
 pub fn alloc<P: Platform>(on: &Allocator<'_, P>, request: Request) -> Option<Pfn> {
     fast::alloc(&on.tables, &request)
+}
+
+/// As [`Allocator::alloc`], for a request that [`alloc`] has just had no block for. A function of
+/// its own of the caller's, `#[cold]` and `#[inline(never)]`, keeps its frame off the fast path.
+///
+/// # Errors
+/// As [`Allocator::alloc`].
+pub fn alloc_missed<P: Platform>(
+    on: &Allocator<'_, P>,
+    request: Request,
+) -> Result<Pfn, AllocError> {
+    fast::alloc_by_core(&on.tables, request.gfp, request.order, request.node)
 }
 
 /// Takes back a block onto the running CPU's pcp, if it is ready and has room.
 ///
 /// # Errors
 /// The block once more, so that the caller need not keep it meanwhile. Nothing was done;
-/// [`Allocator::free`] takes it back, or says why not.
+/// [`free_missed`] takes it back, or says why not.
 #[inline(always)]
 pub fn free<P: Platform>(
     on: &Allocator<'_, P>,
@@ -26,6 +38,18 @@ pub fn free<P: Platform>(
     order: Order,
 ) -> Result<(), (Pfn, Order)> {
     fast::free(&on.tables, pfn, order)
+}
+
+/// As [`Allocator::free`], for a block that [`free`] has just not taken.
+///
+/// # Errors
+/// As [`Allocator::free`].
+pub fn free_missed<P: Platform>(
+    on: &Allocator<'_, P>,
+    pfn: Pfn,
+    order: Order,
+) -> Result<(), FreeError> {
+    fast::free_by_core(&on.tables, pfn, order)
 }
 
 /// So many pages in a row, if the running CPU keeps a range of just as many; aligned to the largest
