@@ -7,9 +7,13 @@
 //! | the distance of the marks, which that does not give | `watermark_scale_factor` |
 //!
 //! A value is written only where it is another than before. A boost lifts the marks of one zone
-//! alone, their distances stay, and it is none of these; nor is its end. Where a distance changes
-//! and no value explains it, the model may have other marks from then on: [`Altered::lost_ns`].
-//! Memory that came is left to be not judged.
+//! alone, their distances stay, and it is none of these; nor is its end. Samples that tell it are
+//! taken without it. On a machine of one zone, older ones look like those of another
+//! `min_free_kbytes` where the distance is that of the factor: that is taken for a boost. Where a
+//! distance changes and no value explains it, the model may have other marks from then on:
+//! [`Altered::lost_ns`]. Memory that came is left to be not judged.
+
+use std::borrow::Cow;
 
 use zonal_core::alloc::Sysctl;
 use zonal_trace::{MachineDescription, PFN_LIMIT, PolledState, PolledZone};
@@ -40,7 +44,9 @@ pub fn altered(
     settings: &Settings,
     start_ns: u64,
 ) -> Altered {
-    let polls: Vec<&PolledState> = polls.iter().filter(|poll| can_be(poll)).collect();
+    let polls: Vec<Cow<'_, PolledState>> =
+        polls.iter().filter(|poll| can_be(poll)).map(without_boost).collect();
+    let polls: Vec<&PolledState> = polls.iter().map(AsRef::as_ref).collect();
     let first = polls.partition_point(|poll| poll.t_end_ns < start_ns);
     let (before, after) = polls.split_at(first);
     let factor = settings.value(Sysctl::WatermarkScaleFactor);
@@ -156,6 +162,22 @@ fn can_be(poll: &PolledState) -> bool {
     poll.zones.iter().flat_map(numbers).all(|pages| pages < PFN_LIMIT)
 }
 
+/// The same with the marks that a boost will leave, where it is told.
+fn without_boost(poll: &PolledState) -> Cow<'_, PolledState> {
+    let is_boosted = |zone: &PolledZone| zone.boost.is_some_and(|pages| pages > 0);
+    if !poll.zones.iter().any(is_boosted) {
+        return Cow::Borrowed(poll);
+    }
+    let mut poll = poll.clone();
+    for zone in &mut poll.zones {
+        let boost = zone.boost.unwrap_or(0);
+        for mark in [&mut zone.min, &mut zone.low, &mut zone.high] {
+            *mark = mark.saturating_sub(boost);
+        }
+    }
+    Cow::Owned(poll)
+}
+
 fn marks_differ(before: &PolledState, now: &PolledState) -> bool {
     let marks = |zone: &PolledZone| [zone.min, zone.low, zone.high];
     !before.zones.iter().map(marks).eq(now.zones.iter().map(marks))
@@ -214,6 +236,13 @@ fn sharing(now: &PolledState) -> impl Iterator<Item = &PolledZone> {
 
 /// `min_free_kbytes`, where each zone has its share of it: while no zone is boosted.
 fn min_free_of(now: &PolledState) -> Option<i64> {
+    let mut all = sharing(now);
+    if let (Some(only), None) = (all.next(), all.next())
+        && only.boost.is_none()
+        && distance(only) != Some(only.min / 4)
+    {
+        return None;
+    }
     let managed: u128 = sharing(now).map(|zone| u128::from(zone.managed)).sum();
     let sum: u128 = sharing(now).map(|zone| u128::from(zone.min)).sum();
     // Each zone's share is rounded down.
@@ -331,6 +360,39 @@ mod tests {
         let mut grown = sample(2, 16_896, 10, 0);
         grown.zones[1].managed += 32_768;
         assert_eq!(found(&[sample(1, 16_896, 10, 0), grown]), []);
+    }
+
+    /// A sample of a machine of one zone, with a boost that the sample tells or not.
+    fn one_zone(second: u64, pages: u64, boost: u64, is_told: bool) -> PolledState {
+        let mut sample = of_zones([1, 5_000_000], second, (pages, 10, 0));
+        sample.zones.remove(0);
+        let zone = &mut sample.zones[0];
+        let gap = (pages / 4).max(zone.managed * 10 / FACTOR_UNIT);
+        let min = pages + boost;
+        (zone.min, zone.low, zone.high) = (min, min + gap, min + 2 * gap);
+        zone.boost = is_told.then_some(boost);
+        sample
+    }
+
+    #[test]
+    fn on_a_machine_of_one_zone_a_boost_is_no_setting() {
+        for is_told in [false, true] {
+            let at = |second, boost| one_zone(second, 8_000, boost, is_told);
+            assert_eq!(found(&[at(1, 0), at(2, 512), at(3, 1024), at(4, 0)]), [], "{is_told}");
+            assert_eq!(found(&[at(1, 512), at(2, 0)]), [], "{is_told}");
+        }
+    }
+
+    #[test]
+    fn on_a_machine_of_one_zone_a_reserve_is_found_where_no_boost_can_be_it() {
+        let written = [(S + S / 2, Change::Set(Sysctl::MinFreeKbytes, 12_000 * 4))];
+        let at = |second, pages, boost| one_zone(second, pages, boost, true);
+        assert_eq!(found(&[at(1, 8_000, 0), at(2, 12_000, 0)]), written);
+        assert_eq!(found(&[at(1, 8_000, 0), at(2, 12_000, 512)]), written, "boosted as well");
+        // A quarter of it is the distance of the marks.
+        let at = |second, pages| one_zone(second, pages, 0, false);
+        let written = [(S + S / 2, Change::Set(Sysctl::MinFreeKbytes, 50_000 * 4))];
+        assert_eq!(found(&[at(1, 40_000), at(2, 50_000)]), written);
     }
 
     #[test]

@@ -368,6 +368,7 @@ fn polled(poll: &MetaPoll, zones: &[ZoneDescription]) -> PolledState {
                 min: marks.min,
                 low: marks.low,
                 high: marks.high,
+                boost: marks.boost,
                 managed: marks.managed,
                 pagesets: pagesets.map(|(cpu, pageset)| pageset.values(*cpu)).collect(),
             }

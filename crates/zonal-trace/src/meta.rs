@@ -174,6 +174,7 @@ pub(crate) struct MetaPoll {
 #[derive(Debug, Deserialize)]
 pub(crate) struct MetaMarks {
     pub(crate) free: u64,
+    pub(crate) boost: Option<u64>,
     pub(crate) min: u64,
     pub(crate) low: u64,
     pub(crate) high: u64,

@@ -30,6 +30,8 @@ pub struct PolledZone {
     pub low: u64,
     /// Watermark.
     pub high: u64,
+    /// Pages by which a boost lifts the watermarks for now; `None`: no recorder before wrote it.
+    pub boost: Option<u64>,
     /// Pages that the allocator has.
     pub managed: u64,
     /// The per-CPU lists.

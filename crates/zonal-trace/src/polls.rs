@@ -2,7 +2,7 @@
 //!
 //! | line | fields |
 //! |--|--|
-//! | `BEGIN END Z ZONE` | `free=`, `min=`, `low=`, `high=`, `managed=` |
+//! | `BEGIN END Z ZONE` | `free=`, `min=`, `low=`, `high=`, `managed=`, of newer recorders `boost=` |
 //! | `BEGIN END P ZONE CPU` | `count=`, `high=`, `batch=`, since 6.14 `high_min=`, `high_max=` |
 //!
 //! A zone is its kind, on other nodes than 0 with the node before it: `1/Normal`. Lines of one
@@ -57,6 +57,7 @@ fn take(line: &str, samples: &mut Vec<PolledState>) -> Option<()> {
                     "min" => polled.min = value,
                     "low" => polled.low = value,
                     "high" => polled.high = value,
+                    "boost" => polled.boost = Some(value),
                     "managed" => polled.managed = value,
                     _ => {}
                 }
@@ -103,6 +104,7 @@ pub(crate) fn to_meta(sample: &PolledState) -> Value {
     for zone in &sample.zones {
         let marks = json!({
             "free": zone.free,
+            "boost": zone.boost,
             "min": zone.min,
             "low": zone.low,
             "high": zone.high,
@@ -133,7 +135,7 @@ pub(crate) fn to_meta(sample: &PolledState) -> Value {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "10 12 Z DMA free=5 min=1 low=2 high=3 managed=9\n\
+    const TEXT: &str = "10 12 Z DMA free=5 boost=1 min=1 low=2 high=3 managed=9\n\
         10 12 P DMA 0 count=4 high=6 batch=1 high_min=8 high_max=240\n\
         10 12 P DMA 1 count=0 high=6 batch=1\n\
         10 12 Z 1/Normal free=7 min=1 low=2 high=3 managed=9\n\
@@ -148,6 +150,8 @@ mod tests {
         assert_eq!(samples[0].zones[0].pagesets[0].high_max, Some(240));
         assert_eq!(samples[0].zones[0].pagesets[1].high_max, None);
         assert_eq!((samples[1].t_begin_ns, samples[1].zones[0].free), (20, 4));
+        let boosts = [&samples[0], &samples[1]].map(|sample| sample.zones[0].boost);
+        assert_eq!(boosts, [Some(1), None]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! stops, and says so. Each sample is lines of `zpoll.txt`:
 //!
 //! ```text
-//! 2559957935264 2559957983596 Z Normal free=2325999 min=14147 low=18144 high=22141 managed=3997696
+//! 2559957935264 2559957983596 Z Normal free=2325999 boost=0 min=14147 low=18144 high=22141 …
 //! 2559957935264 2559957983596 P Normal 0 count=12075 high=130240 batch=63 high_min=9072 …
 //! └ read begins ┘ └ ends ────┘   └ zone; `1/Normal` on node 1
 //! ```
@@ -106,11 +106,17 @@ impl Sampler {
 }
 
 /// Numbers of a zone or a list, by the names that `/proc/zoneinfo` gives them.
-#[derive(Clone, Copy, Default)]
-struct Numbers([Option<u64>; 5]);
+#[derive(Clone, Copy)]
+struct Numbers<const N: usize>([Option<u64>; N]);
 
-impl Numbers {
-    fn set(&mut self, names: [&[u8]; 5], name: &[u8], value: &[u8]) {
+impl<const N: usize> Default for Numbers<N> {
+    fn default() -> Numbers<N> {
+        Numbers([None; N])
+    }
+}
+
+impl<const N: usize> Numbers<N> {
+    fn set(&mut self, names: [&[u8]; N], name: &[u8], value: &[u8]) {
         let Some(at) = names.iter().position(|known| *known == name) else { return };
         // The first one counts: later ones belong to another part.
         if self.0[at].is_none() {
@@ -118,7 +124,7 @@ impl Numbers {
         }
     }
 
-    fn write(&self, names: [&[u8]; 5], out: &mut &mut [u8]) -> io::Result<()> {
+    fn write(&self, names: [&[u8]; N], out: &mut &mut [u8]) -> io::Result<()> {
         for (name, value) in names.iter().zip(self.0) {
             if let Some(value) = value {
                 out.write_all(b" ")?;
@@ -130,14 +136,14 @@ impl Numbers {
     }
 }
 
-const ZONE: [&[u8]; 5] = [b"free", b"min", b"low", b"high", b"managed"];
+const ZONE: [&[u8]; 6] = [b"free", b"boost", b"min", b"low", b"high", b"managed"];
 const LIST: [&[u8]; 5] = [b"count", b"high", b"batch", b"high_min", b"high_max"];
 
 /// Writes the lines of one text. Fails when there is no room; allocates nothing.
 fn keep(text: &[u8], times: (u64, u64), out: &mut &mut [u8]) -> io::Result<()> {
     let mut zone: (u64, &[u8]) = (0, b"");
     let mut marks = Numbers::default();
-    let mut list: Option<(u64, Numbers)> = None;
+    let mut list: Option<(u64, Numbers<5>)> = None;
     let mut in_lists = false;
     let head = |out: &mut &mut [u8], kind: char, zone: (u64, &[u8])| {
         write!(out, "{} {} {kind} ", times.0, times.1)?;
@@ -146,7 +152,7 @@ fn keep(text: &[u8], times: (u64, u64), out: &mut &mut [u8]) -> io::Result<()> {
         }
         out.write_all(zone.1)
     };
-    let end = |out: &mut &mut [u8], zone, list: &mut Option<(u64, Numbers)>| {
+    let end = |out: &mut &mut [u8], zone, list: &mut Option<(u64, Numbers<5>)>| {
         let Some((cpu, numbers)) = list.take() else { return Ok(()) };
         head(out, 'P', zone)?;
         write!(out, " {cpu}")?;
@@ -262,7 +268,8 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "Node 0, zone      DMA\n  per-node stats\n      nr_free 7\n\
-        \x20 pages free     5\n        min      1\n        low      2\n        high     3\n\
+        \x20 pages free     5\n        boost    2\n        min      1\n\
+        \x20       low      2\n        high     3\n\
         \x20       managed  9\n        cma      0\n        protection: (0, 1)\n\
         \x20     nr_free_pages 5\n  pagesets\n    cpu: 0\n              count:    4\n\
         \x20             high:     6\n              batch:    1\n\
@@ -281,7 +288,7 @@ mod tests {
         let text = std::str::from_utf8(&room[..used]).unwrap();
         assert_eq!(
             text,
-            "10 12 Z DMA free=5 min=1 low=2 high=3 managed=9\n\
+            "10 12 Z DMA free=5 boost=2 min=1 low=2 high=3 managed=9\n\
              10 12 P DMA 0 count=4 high=6 batch=1 high_min=8 high_max=240\n\
              10 12 P DMA 1 count=0 high=6 batch=1\n"
         );
