@@ -2,6 +2,7 @@
 
 use zonal::text::State;
 use zonal_core::policy::Policy;
+use zonal_text::zoneinfo;
 use zonal_trace::Recording;
 
 use crate::altered::altered;
@@ -229,6 +230,11 @@ impl<'r> Replay<'r> {
             .map(|reading| reading(&files, "vmstat").unwrap_or_default());
         let reclaimed = unjudged::reclaimed(&before, &after);
         unjudged.polled(&polls, program.start_ns, &machine.zones);
+        let zoneinfo = readings::after(&files, "zoneinfo").filter(|_| polls.is_empty());
+        // A text that cannot be read says nothing.
+        if let Some(Ok(after)) = zoneinfo.map(|text| zoneinfo::parse(&text)) {
+            unjudged.ended(&after, &machine.zones);
+        }
         altered.lost_ns.into_iter().for_each(|from_ns| unjudged.lost(from_ns));
         let not_judged = unjudged.finish((program.start_ns, program.span_ns.1), reclaimed);
         let lock_waits = locks.finish(machine.flags.lock_waits);

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use zonal_text::zoneinfo::Document;
 use zonal_trace::{Event, EventKind, Notice, PolledState, PolledZone, ZoneDescription};
 
 use crate::readings;
@@ -65,6 +66,7 @@ enum Why {
     Direct,
     Unknown,
     Changed,
+    Memory,
 }
 
 impl Why {
@@ -73,7 +75,8 @@ impl Why {
             Why::Background => "reclaim: background",
             Why::Direct => "reclaim: direct",
             Why::Unknown => UNKNOWN,
-            Why::Changed => "watermarks or memory are other than at the start",
+            Why::Changed => "watermarks are other than at the start",
+            Why::Memory => "memory came or went",
         }
     }
 }
@@ -125,20 +128,39 @@ impl Unjudged {
 
     /// Looks at the samples of `/proc/zoneinfo`. The replay has the watermarks without a boost,
     /// and the memory, of the machine's `zones`; with zones that are not described, those of the
-    /// first sample.
+    /// first sample. What the last sample shows lasts to the end.
     pub fn polled(&mut self, polls: &[PolledState], start_ns: u64, zones: &[ZoneDescription]) {
         let at_start = polls.partition_point(|poll| poll.t_begin_ns < start_ns);
         let Some(first) = polls.get(at_start).or(polls.last()) else { return };
-        let own: Vec<Marks> = first.zones.iter().map(|zone| own_marks(zone, zones)).collect();
-        let differs = |poll: &PolledState| !poll.zones.iter().map(marks).eq(own.iter().copied());
+        let own: Vec<Marks<'_>> = first.zones.iter().map(|zone| own_marks(zone, zones)).collect();
+        let has_own_memory = |poll: &PolledState| {
+            let own = own.iter().map(|(zone, _, managed)| (*zone, *managed));
+            own.eq(poll.zones.iter().map(|zone| ((zone.node, zone.kind.as_str()), zone.managed)))
+        };
         for (index, poll) in polls.iter().enumerate().skip(at_start) {
-            if differs(poll) {
-                // It became so after the sample before, and stays until that after it.
-                let before = index.checked_sub(1).filter(|_| index > at_start);
-                let from = before.map_or(start_ns, |before| polls[before].t_begin_ns);
-                let to = polls.get(index + 1).unwrap_or(poll).t_end_ns;
-                self.found.push((from, to, Why::Changed));
+            if poll.zones.iter().map(marks).eq(own.iter().copied()) {
+                continue;
             }
+            // It became so after the sample before, and stays until that after it.
+            let before = index.checked_sub(1).filter(|_| index > at_start);
+            let from = before.map_or(start_ns, |before| polls[before].t_begin_ns);
+            let to = polls.get(index + 1).unwrap_or(poll).t_end_ns;
+            let to = if index + 1 == polls.len() { u64::MAX } else { to };
+            let why = if has_own_memory(poll) { Why::Changed } else { Why::Memory };
+            self.found.push((from, to, why));
+        }
+    }
+
+    /// Looks at the `/proc/zoneinfo` of the end, for recordings without samples: where memory
+    /// came or went, nothing tells when.
+    pub fn ended(&mut self, after: &Document, zones: &[ZoneDescription]) {
+        let changed = after.zones.iter().any(|zone| {
+            let is_same = |own: &&ZoneDescription| own.node == zone.node && own.kind == zone.name;
+            let before = zones.iter().find(is_same).map_or(0, |own| own.managed);
+            zone.page_count("managed").is_some_and(|pages| pages != before)
+        });
+        if changed {
+            self.found.push((0, u64::MAX, Why::Memory));
         }
     }
 
@@ -184,19 +206,19 @@ impl Unjudged {
     }
 }
 
-/// Watermarks and managed pages.
-type Marks = [u64; 4];
+/// Node and kind of a zone, its watermarks, and its managed pages.
+type Marks<'z> = ((u32, &'z str), [u64; 3], u64);
 
-fn marks(zone: &PolledZone) -> Marks {
-    [zone.min, zone.low, zone.high, zone.managed]
+fn marks(zone: &PolledZone) -> Marks<'_> {
+    ((zone.node, &zone.kind), [zone.min, zone.low, zone.high], zone.managed)
 }
 
 /// What the replay has for a zone.
-fn own_marks(zone: &PolledZone, zones: &[ZoneDescription]) -> Marks {
+fn own_marks<'z>(zone: &'z PolledZone, zones: &[ZoneDescription]) -> Marks<'z> {
     let is_same = |other: &&ZoneDescription| other.node == zone.node && other.kind == zone.kind;
     zones.iter().find(is_same).map_or(marks(zone), |own| {
-        let [min, low, high] = [own.min, own.low, own.high].map(|m| m.saturating_sub(own.boost));
-        [min, low, high, own.managed]
+        let marks = [own.min, own.low, own.high].map(|m| m.saturating_sub(own.boost));
+        ((zone.node, &zone.kind), marks, own.managed)
     })
 }
 
@@ -280,6 +302,61 @@ mod tests {
         assert_eq!(polled(&[5, 5, 0, 0, 0], 0), [(0.0, 2.0)]);
         assert_eq!(polled(&[0, 0, 5, 0, 0], 0), [(1.0, 3.0)]);
         assert_eq!(polled(&[0, 0, 0, 0, 0], 5), []);
+    }
+
+    #[test]
+    fn where_memory_came_the_rest_is_not_judged_until_it_goes_again() {
+        let zone = |kind: &str, managed| PolledZone {
+            kind: kind.to_owned(),
+            managed,
+            ..PolledZone::default()
+        };
+        let of = |sizes: &[&[(&str, u64)]]| -> Vec<(f64, f64, String)> {
+            let poll = |(zones, second): (&&[(&str, u64)], u64)| PolledState {
+                t_begin_ns: second * S,
+                t_end_ns: second * S,
+                zones: zones.iter().map(|(kind, managed)| zone(kind, *managed)).collect(),
+            };
+            let polls: Vec<PolledState> = sizes.iter().zip(1..).map(poll).collect();
+            let own = ZoneDescription {
+                kind: "DMA32".to_owned(),
+                managed: 1000,
+                ..ZoneDescription::default()
+            };
+            let mut unjudged = Unjudged::default();
+            unjudged.polled(&polls, S, &[own]);
+            let all = unjudged.finish((S, 11 * S), 0);
+            all.into_iter().map(|one| (one.from_s, one.to_s, one.reason)).collect()
+        };
+        let came = || Why::Memory.words().to_owned();
+        let same: &[(&str, u64)] = &[("DMA32", 1000)];
+        let grown: &[(&str, u64)] = &[("DMA32", 1500)];
+        let other: &[(&str, u64)] = &[("DMA32", 1000), ("Normal", 500)];
+        assert_eq!(of(&[same, same, same]), []);
+        assert_eq!(of(&[same, grown, grown]), [(0.0, 10.0, came())], "to the end");
+        assert_eq!(of(&[same, other, other]), [(0.0, 10.0, came())], "a zone that was empty");
+        assert_eq!(of(&[same, same, grown, same, same]), [(1.0, 3.0, came())]);
+    }
+
+    #[test]
+    fn without_samples_the_end_tells_that_memory_came() {
+        let own = |managed| ZoneDescription {
+            kind: "DMA32".to_owned(),
+            managed,
+            ..ZoneDescription::default()
+        };
+        let text = "Node 0, zone    DMA32\n  pages free     900\n        min      1\n        \
+                    low      2\n        high     3\n        spanned  2048\n        present  \
+                    2048\n        managed  1000\n        protection: (0)\n  pagesets\n    \
+                    cpu: 0\n              count: 0\n              high:  6\n              \
+                    batch: 1\n  start_pfn:           1048576\n";
+        let after = zonal_text::zoneinfo::parse(text).unwrap();
+        let of = |zones: &[ZoneDescription]| {
+            let mut unjudged = Unjudged::default();
+            unjudged.ended(&after, zones);
+            unjudged.finish((S, 11 * S), 0).len()
+        };
+        assert_eq!([of(&[own(1000)]), of(&[own(900)]), of(&[])], [0, 1, 1]);
     }
 
     #[test]
