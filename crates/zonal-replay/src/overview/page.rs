@@ -1,9 +1,11 @@
 //! The page: one file, with its style and its plots inside and nothing from elsewhere.
 
+use std::collections::BTreeMap;
+
 use zonal_trace::PolledZone;
 
 use super::gather::{BINS, Bin, LIVES, Overview};
-use super::plot::{self, Curve, bars, curves, escape};
+use super::plot::{self, Curve, Scale, bars, curves, escape, grouped};
 use crate::advise::Advice;
 
 const STYLE: &str = ":root{color-scheme:light dark;--back:#fff;--ink:#222;--rule:#ddd;\
@@ -16,6 +18,7 @@ svg{width:100%;height:auto}.hover{fill:var(--ink);opacity:0}.hover:hover{opacity
 table{border-collapse:collapse;width:100%}td,th{padding:.2em .5em;text-align:right;\
 border-bottom:1px solid var(--rule);font-variant-numeric:tabular-nums}\
 td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere}.bar{width:40%}\
+@media(max-width:40em){.plot{overflow-x:auto}.plot svg{width:640px}.bar{width:25%}}\
 .bar span{display:block;height:.9em;background:#0077BB}";
 /// Rows of a table.
 const ROWS: usize = 12;
@@ -29,8 +32,8 @@ pub fn html(advice: &Advice, seen: &Overview) -> String {
          the model.",
         advice.cpus,
         seen.span_ns as f64 / 1e9,
-        seen.events,
-        advice.allocs,
+        grouped(seen.events),
+        grouped(advice.allocs),
         match advice.simulated {
             true => "Simulated, of no host, and counted in the recording",
             false => "Counted in the recording",
@@ -50,47 +53,63 @@ pub fn html(advice: &Advice, seen: &Overview) -> String {
     )
 }
 
-/// Free pages between the watermarks and lists, of each zone that was sampled.
+/// Free pages above the high watermark by this factor leave the watermarks on the axis of a linear
+/// plot.
+const FAR_ABOVE: f64 = 10.0;
+
+/// Free pages between the watermarks and lists, of each zone that was sampled, the largest first.
 fn zones(seen: &Overview) -> String {
-    let Some(first) = seen.polls.first() else {
+    let mut zones: BTreeMap<(u32, &str), u64> = BTreeMap::new();
+    for zone in seen.polls.iter().flat_map(|poll| &poll.zones) {
+        let managed = zones.entry((zone.node, zone.kind.as_str())).or_default();
+        *managed = zone.managed.max(*managed);
+    }
+    if zones.is_empty() {
         return "<p>No samples of /proc/zoneinfo: free pages, watermarks and lists are not known.\
                 </p>"
             .to_owned();
-    };
-    let mut parts = String::new();
-    for zone in &first.zones {
-        let name = format!("node {} {}", zone.node, zone.kind);
-        let curve = |title: &'static str, of: &dyn Fn(&PolledZone) -> u64| Curve {
-            name: title,
-            points: (seen.polls.iter())
-                .filter_map(|poll| {
-                    let from = poll.t_begin_ns.checked_sub(seen.start_ns)?;
-                    // A zone may come or go: its place in the file is no name.
-                    let same =
-                        |other: &&PolledZone| (other.node, &other.kind) == (zone.node, &zone.kind);
-                    let zone = poll.zones.iter().find(same)?;
-                    (from <= seen.span_ns).then(|| (from as f64 / 1e9, of(zone) as f64))
-                })
-                .collect(),
-        };
-        let free = curve("free", &|zone| zone.free);
-        let low = curve("low", &|zone| zone.low);
-        let Some(sentence) = lowest(&free.points, &low.points) else { continue };
-        let marks = [free, curve("high", &|zone| zone.high), low, curve("min", &|zone| zone.min)];
-        let title = format!("Free pages between the watermarks, {name}");
-        let seconds = seen.span_ns as f64 / 1e9;
-        parts.push_str(&curves((&title, "pages", &sentence), seconds, &marks));
-        let listed = curve("on lists", &|zone| zone.pagesets.iter().map(|set| set.count).sum());
-        let most = listed.points.iter().map(|(_, count)| *count).fold(0.0, f64::max);
-        let sentence = format!(
-            "Lists of all CPUs held up to {most:.0} pages ({:.1} MiB), which are not free for \
-             other CPUs.",
-            most * f64::from(seen.page_bytes) / f64::from(1 << 20)
-        );
-        let title = format!("Pages on per-CPU lists, {name}");
-        parts.push_str(&curves((&title, "pages", &sentence), seconds, &[listed]));
     }
-    parts
+    let mut zones: Vec<((u32, &str), u64)> = zones.into_iter().collect();
+    zones.sort_by_key(|(_, managed)| std::cmp::Reverse(*managed));
+    zones.into_iter().map(|(zone, _)| zone_plots(seen, zone)).collect()
+}
+
+/// One zone. It may come or go: its place in the file is no name.
+fn zone_plots(seen: &Overview, (node, kind): (u32, &str)) -> String {
+    let name = format!("node {node} {kind}");
+    let curve = |title: &'static str, of: &dyn Fn(&PolledZone) -> u64| Curve {
+        name: title,
+        points: (seen.polls.iter())
+            .filter_map(|poll| {
+                let from = poll.t_begin_ns.checked_sub(seen.start_ns)?;
+                let same = |other: &&PolledZone| other.node == node && other.kind == kind;
+                let zone = poll.zones.iter().find(same)?;
+                (from <= seen.span_ns).then(|| (from as f64 / 1e9, of(zone) as f64))
+            })
+            .collect(),
+    };
+    let most = |curve: &Curve| curve.points.iter().map(|(_, pages)| *pages).fold(0.0, f64::max);
+    let free = curve("free", &|zone| zone.free);
+    let (high, low) = (curve("high", &|zone| zone.high), curve("low", &|zone| zone.low));
+    let Some(sentence) = lowest(&free.points, &low.points) else { return String::new() };
+    let scale = if most(&free) > FAR_ABOVE * most(&high) { Scale::Log } else { Scale::Linear };
+    let marks = [free, high, low, curve("min", &|zone| zone.min)];
+    let title = format!("Free pages between the watermarks, {name}");
+    let seconds = seen.span_ns as f64 / 1e9;
+    let listed = curve("on lists", &|zone| zone.pagesets.iter().map(|set| set.count).sum());
+    let most = most(&listed);
+    if most == 0.0 {
+        let sentence = format!("{sentence} No CPU's lists held a page in any sample.");
+        return curves((&title, "pages", &sentence), scale, seconds, &marks);
+    }
+    let plot = curves((&title, "pages", &sentence), scale, seconds, &marks);
+    let sentence = format!(
+        "Lists of all CPUs held up to {} pages ({:.1} MiB), which are not free for other CPUs.",
+        grouped(most as u64),
+        most * f64::from(seen.page_bytes) / f64::from(1 << 20)
+    );
+    let title = format!("Pages on per-CPU lists, {name}");
+    plot + &curves((&title, "pages", &sentence), Scale::Linear, seconds, &[listed])
 }
 
 /// What samples of a zone's free pages and low watermark tell; `None`: there are none. Between two
@@ -99,14 +118,15 @@ fn lowest(free: &[(f64, f64)], low: &[(f64, f64)]) -> Option<String> {
     let samples = || free.iter().zip(low).map(|((_, free), (_, low))| (*free, *low));
     let (least, mark) = samples().min_by(|a, b| (a.0 - a.1).total_cmp(&(b.0 - b.1)))?;
     let (all, below) = (samples().count(), samples().filter(|(free, low)| free < low).count());
+    let (least, mark) = (grouped(least as u64), grouped(mark as u64));
     Some(match below {
         0 => format!(
             "Free pages were below the low watermark, at which background reclaim begins, in none \
-             of {all} samples; the nearest had {least:.0}, with a watermark of {mark:.0}."
+             of {all} samples; the nearest had {least}, with a watermark of {mark}."
         ),
         _ => format!(
             "Free pages were below the low watermark, at which background reclaim begins, in \
-             {below} of {all} samples; the lowest had {least:.0}, with a watermark of {mark:.0}."
+             {below} of {all} samples; the lowest had {least}, with a watermark of {mark}."
         ),
     })
 }
@@ -117,20 +137,25 @@ fn moves(seen: &Overview) -> String {
     let direct = sum(|bin| bin.direct);
     let share = (refilled + direct) as f64 * 100.0 / allocated.max(1) as f64;
     let sentence = format!(
-        "{refilled} pages came from buddies to lists and {} went back; {direct} went to users past \
-         the lists. Pages that left buddies, under a zone lock, are {share:.0} % of those that \
+        "{} pages came from buddies to lists and {} went back; {} went to users past the lists. \
+         Pages that left buddies, under a zone lock, are {share:.0} % of those that \
          were allocated.",
-        sum(|bin| bin.drained)
+        grouped(refilled),
+        grouped(sum(|bin| bin.drained)),
+        grouped(direct)
     );
-    let users = format!("{allocated} pages were allocated and {} freed.", sum(|bin| bin.freed));
+    let freed = grouped(sum(|bin| bin.freed));
+    let users = format!("{} pages were allocated and {freed} freed.", grouped(allocated));
     let curve = |name, of| over(seen, name, of);
     let seconds = seen.span_ns as f64 / 1e9;
     curves(
         ("Allocated and freed", "pages a second", &users),
+        Scale::Linear,
         seconds,
         &[curve("allocated", |bin| bin.allocated), curve("freed", |bin| bin.freed)],
     ) + &curves(
         ("Refills and drains", "pages a second", &sentence),
+        Scale::Linear,
         seconds,
         &[curve("refilled", |bin| bin.refilled), curve("drained", |bin| bin.drained)],
     )
@@ -150,14 +175,16 @@ fn waits(advice: &Advice, seen: &Overview) -> String {
     };
     let all: u64 = seen.bins.iter().map(|bin| bin.waits).sum();
     let sentence = format!(
-        "{all} waits for spinlocks of the kernel, {} of them for locks of zones, {:.0} µs in all.",
-        waits.zones_contended, waits.zones_us
+        "{} waits for spinlocks of the kernel, {} of them for locks of zones, {} µs in all.",
+        grouped(all),
+        grouped(waits.zones_contended),
+        grouped(waits.zones_us as u64)
     );
     let curve = over(seen, "waits", |bin| bin.waits);
     let seconds = seen.span_ns as f64 / 1e9;
     let row = |row: &crate::LockRow| (format!("{}: {}", row.lock, row.caller), row.total_us as u64);
     let rows: Vec<(String, u64)> = waits.rows.iter().take(ROWS).map(row).collect();
-    curves(("Waits for spinlocks", "waits a second", &sentence), seconds, &[curve])
+    curves(("Waits for spinlocks", "waits a second", &sentence), Scale::Linear, seconds, &[curve])
         + &bars(("Waited, by lock and caller", "µs", "Zone locks are told by what follows."), &rows)
 }
 
@@ -226,9 +253,10 @@ fn sizes(seen: &Overview) -> String {
         names.iter().zip(seen.lives).map(|(name, count)| ((*name).to_owned(), count)).collect();
     let ended: u64 = seen.lives.iter().sum();
     let by_life = format!(
-        "From allocation to free, at least so long: {ended} blocks; {} were still in use at the \
+        "From allocation to free, at least so long: {} blocks; {} were still in use at the \
          end{}.",
-        seen.kept,
+        grouped(ended),
+        grouped(seen.kept),
         match seen.untold {
             0 => String::new(),
             more =>
@@ -271,6 +299,6 @@ mod tests {
         });
         let text = pressure(&advice);
         assert!(text.contains("In 25.0 % of the time some task"), "{text}");
-        assert!(text.contains("<td>2500</td>"), "{text}");
+        assert!(text.contains("<td>2,500</td>"), "{text}");
     }
 }

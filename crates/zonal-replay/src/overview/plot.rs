@@ -14,6 +14,16 @@ const RULE: RGBColor = RGBColor(221, 221, 221);
 const COLOURS: [RGBColor; 4] =
     [RGBColor(0, 119, 187), RGBColor(238, 119, 51), RGBColor(0, 153, 136), RGBColor(204, 51, 17)];
 
+/// How values become heights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// In proportion, from 0 up.
+    Linear,
+    /// Each step up is a multiple, from below the smallest value up: for values that differ by
+    /// orders of magnitude. 0 is at the bottom.
+    Log,
+}
+
 /// A curve: its name, and its points in seconds and units.
 pub(super) struct Curve {
     pub name: &'static str,
@@ -34,11 +44,12 @@ pub(super) fn style() -> String {
 /// Curves over the same seconds, with a title, a unit and a sentence.
 pub(super) fn curves(
     (title, unit, sentence): (&str, &str, &str),
+    scale: Scale,
     seconds: f64,
     curves: &[Curve],
 ) -> String {
     let mut svg = String::new();
-    let drawn = draw(&mut svg, unit, seconds, curves);
+    let drawn = draw(&mut svg, unit, scale, seconds, curves);
     let legend: String = curves
         .iter()
         .zip(COLOURS)
@@ -52,7 +63,7 @@ pub(super) fn curves(
         Ok(()) => {
             let hover = hover(seconds, unit, curves);
             let svg = svg.replace("</svg>", &format!("{hover}</svg>"));
-            format!("<div role=\"img\" aria-label=\"{title}\">{svg}</div>")
+            format!("<div class=\"plot\" role=\"img\" aria-label=\"{title}\">{svg}</div>")
         }
         Err(error) => format!("<p>no plot: {}</p>", escape(&error)),
     };
@@ -63,16 +74,40 @@ pub(super) fn curves(
     )
 }
 
-fn draw(svg: &mut String, unit: &str, seconds: f64, curves: &[Curve]) -> Result<(), String> {
+fn draw(
+    svg: &mut String,
+    unit: &str,
+    scale: Scale,
+    seconds: f64,
+    curves: &[Curve],
+) -> Result<(), String> {
     let fail = |error: &dyn std::fmt::Display| error.to_string();
-    let values = curves.iter().flat_map(|curve| &curve.points).map(|(_, value)| *value);
-    let top = values.fold(0.0, f64::max).max(1.0) * 1.05;
+    let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, value)| *value);
+    let largest = values().fold(0.0, f64::max).max(1.0);
+    let least = values().filter(|value| *value > 0.0).fold(largest, f64::min);
+    // Where a value is drawn, and what the axis says there.
+    let height = |value: f64| match scale {
+        Scale::Linear => value,
+        Scale::Log => value.max(least / 2.0).log10(),
+    };
+    let said = |height: f64| match scale {
+        Scale::Linear => height,
+        Scale::Log => 10_f64.powf(height),
+    };
+    let (bottom, top) = match scale {
+        Scale::Linear => (0.0, largest * 1.05),
+        Scale::Log => ((least / 2.0).log10(), (largest * 1.5).log10()),
+    };
+    let unit = match scale {
+        Scale::Linear => unit.to_owned(),
+        Scale::Log => format!("{unit} (log.)"),
+    };
     let area = SVGBackend::with_string(svg, PLOT).into_drawing_area();
     let mut chart = ChartBuilder::on(&area)
         .margin(MARGIN)
         .x_label_area_size(BELOW)
         .y_label_area_size(LEFT)
-        .build_cartesian_2d(0.0..seconds, 0.0..top)
+        .build_cartesian_2d(0.0..seconds, bottom..top)
         .map_err(|e| fail(&e))?;
     let text = FONT.into_font().color(&INK);
     chart
@@ -85,10 +120,15 @@ fn draw(svg: &mut String, unit: &str, seconds: f64, curves: &[Curve]) -> Result<
         .axis_desc_style(text)
         .x_desc("seconds")
         .y_desc(unit)
+        .y_labels(8)
+        .y_label_formatter(&|at: &f64| label(said(*at)))
         .draw()
         .map_err(|e| fail(&e))?;
     for (curve, colour) in curves.iter().zip(COLOURS) {
-        let line = LineSeries::new(curve.points.iter().copied(), colour.stroke_width(2));
+        let line = LineSeries::new(
+            curve.points.iter().map(|(time, value)| (*time, height(*value))),
+            colour.stroke_width(2),
+        );
         chart.draw_series(line).map_err(|e| fail(&e))?;
     }
     area.present().map_err(|e| fail(&e))
@@ -112,7 +152,9 @@ fn hover(seconds: f64, unit: &str, curves: &[Curve]) -> String {
             let values: String = curves
                 .iter()
                 .filter_map(|curve| Some((curve.name, curve.points.get(at)?.1)))
-                .map(|(name, value)| format!("\n{}: {value:.0} {}", escape(name), escape(unit)))
+                .map(|(name, value)| {
+                    format!("\n{}: {} {}", escape(name), grouped(value as u64), escape(unit))
+                })
                 .collect();
             let x = f64::from(left) + time / seconds * f64::from(width) - each / 2.0;
             format!(
@@ -131,7 +173,8 @@ pub(super) fn bars((title, unit, sentence): (&str, &str, &str), rows: &[(String,
         format!(
             "<tr><td>{}</td><td>{count}</td><td class=\"bar\" title=\"{count} {unit}\">\
              <span style=\"width:{percent:.1}%\"></span></td></tr>",
-            escape(name)
+            escape(name),
+            count = grouped(*count)
         )
     };
     let rows: String = rows.iter().map(row).collect();
@@ -141,6 +184,28 @@ pub(super) fn bars((title, unit, sentence): (&str, &str, &str), rows: &[(String,
         escape(title),
         escape(sentence)
     )
+}
+
+/// A number at an axis: three digits of it count.
+fn label(value: f64) -> String {
+    if value < 10.0 && value.fract() > 0.005 {
+        return format!("{value:.1}");
+    }
+    let unit = 10_f64.powi((value.max(1.0).log10().floor() as i32 - 2).max(0));
+    grouped(((value / unit).round() * unit) as u64)
+}
+
+/// A number with its thousands apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.char_indices() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn web(colour: RGBColor) -> String {
