@@ -109,9 +109,9 @@ impl<'r> Replay<'r> {
         let Replay { recording, policy, .. } = *self;
         let machine = recording.description();
         let map = ZoneMap::new(machine);
-        let recorded = extras.told;
         let Prepared { mut program, mut judged, told, not_judged, .. } =
-            self.prepare(&map, recorded, watch)?;
+            self.prepare(&map, extras.told, watch)?;
+        let recorded = extras.told.at_start_of(machine, &program);
         judged.buddy = judge::buddies(machine, &map, &program, policy, &told)?;
         if !recorded.blocktypes {
             program.facts.forget();
@@ -146,6 +146,7 @@ impl<'r> Replay<'r> {
                 report.fidelity = Some(Fidelity::new(&program, &map, &timeline, &kernel, &polls));
             }
         }
+        report.find_beyond();
         Ok(report)
     }
 
@@ -184,7 +185,8 @@ impl<'r> Replay<'r> {
         let map = ZoneMap::new(machine);
         let Prepared { program, told, .. } = self.prepare(&map, Recorded::default(), watch)?;
         let settings = Settings::of(self.recording)?;
-        let setup = Setup::new(self.policy, Recorded::default(), &program, (&told, &settings));
+        let recorded = Recorded::default().at_start_of(machine, &program);
+        let setup = Setup::new(self.policy, recorded, &program, (&told, &settings));
         let (outcome, state) = none::replay(machine, &map, &program, setup, watch)?;
         Ok(EndState { trace: machine.name.clone(), state, faults: outcome.faults })
     }

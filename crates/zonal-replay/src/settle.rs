@@ -15,9 +15,9 @@ use crate::run::timeline::Timeline;
 use crate::unjudged::{NotJudged, ReclaimJudged};
 
 /// The model may be off by so many percent of refilled pages in a stretch that it is judged by.
-const REFILL_MAX_PERCENT: f64 = 5.0;
+pub(crate) const REFILL_MAX_PERCENT: f64 = 5.0;
 /// The same of drained pages.
-const DRAIN_MAX_PERCENT: f64 = 8.0;
+pub(crate) const DRAIN_MAX_PERCENT: f64 = 8.0;
 /// Length of a part.
 const PART_S: f64 = 1.0;
 

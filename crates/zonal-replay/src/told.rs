@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use zonal_core::gfp::Gfp;
+use zonal_trace::MachineDescription;
+
+use crate::moves::total;
+use crate::program::Program;
 
 /// Recorded actions of the kernel that a model uses, beyond allocations, frees and `zoneinfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -19,6 +23,17 @@ pub struct Recorded {
 }
 
 impl Recorded {
+    /// With the lists at the start, where the recorder had left pages on them, and refills and
+    /// drains show which: a wrong guess moves the first refill of each list, which may fetch as
+    /// much as all later ones. Where events were lost, pages that came meanwhile look as if they
+    /// had been there.
+    pub(crate) fn at_start_of(self, machine: &MachineDescription, program: &Program) -> Recorded {
+        let is_warm = machine.flags.cold_pcp_start != Some(true);
+        let kernel = total(&program.kernel);
+        let shows = kernel.refill_pages + kernel.drain_pages > 0 && program.counts.lost == 0;
+        Recorded { lists: self.lists || (is_warm && shows), ..self }
+    }
+
     /// Their names on the command line.
     pub fn names(self) -> Vec<&'static str> {
         let all = [
@@ -49,6 +64,19 @@ pub struct StartList {
     pub cold: Vec<u64>,
     /// It ran empty later, so there was nothing between these.
     pub ran_empty: bool,
+    /// Its first refill.
+    pub first_refill: Option<FirstRefill>,
+}
+
+/// The first refill of a list after the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstRefill {
+    /// Which of all facts began it.
+    pub at: usize,
+    /// Base pages that came.
+    pub pages: u64,
+    /// Frees by its CPU between the start and it: each halves what a refill fetches (LB E.6).
+    pub frees_before: u32,
 }
 
 /// One list: zone, CPU and number in the store.

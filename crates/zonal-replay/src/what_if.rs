@@ -235,7 +235,8 @@ impl<'r> WhatIf<'r> {
         let theirs = fidelity::kernel::timeline(recording, &self.program, &map, &[])?;
         let mut ours = Timeline::new(&self.program, self.program.cpus, &map);
         let known = (&self.told, &self.settings);
-        let setup = Setup::new(policy, Recorded::default(), &self.program, known);
+        let recorded = Recorded::default().at_start_of(self.machine, &self.program);
+        let setup = Setup::new(policy, recorded, &self.program, known);
         let setup = Setup { timeline: Some(&mut ours), ..setup };
         none::replay(self.machine, &map, &self.program, setup, watch)?;
         let stretches = std::mem::take(&mut self.not_judged);
@@ -311,12 +312,13 @@ impl<'r> WhatIf<'r> {
         let cpus = program.cpus * trial.cpus;
         let mut timeline = Timeline::new(program, cpus, &map);
         let mut holds = Holds::default();
+        let recorded = Recorded::default().at_start_of(self.machine, program);
         let setup = Setup {
             cpus,
             sysctls: &trial.sysctls,
             timeline: Some(&mut timeline),
             holds: Some(&mut holds),
-            ..Setup::new(trial.policy, Recorded::default(), program, (&self.told, &self.settings))
+            ..Setup::new(trial.policy, recorded, program, (&self.told, &self.settings))
         };
         let (outcome, _) = none::replay(&machine, &map, program, setup, watch)?;
         let mut counts = TrialCounts {

@@ -2,10 +2,9 @@
 
 use std::iter;
 
-use zonal_replay::advise::policy_of;
 use zonal_replay::fidelity::{Fidelity, Pair};
 use zonal_replay::report::{
-    JudgedSides, Memory, NodeEvents, PlacementReport, Report, Side, TraceFacts, error,
+    Beyond, JudgedSides, Memory, NodeEvents, PlacementReport, Report, Side, TraceFacts, error,
 };
 use zonal_replay::{EVERY, Explained, Latency, NotJudged, ReclaimJudged};
 
@@ -184,12 +183,37 @@ fn tail(report: &Report) -> String {
     text.push_str(&format!("\n{}\n", meaning(report)));
     text.push_str(&reclaim_judged(report));
     text.push_str(&not_judged(report));
+    text.push_str(&beyond(report));
     text.push_str(match (report.not_judged.is_empty(), report.reclaim_judged.is_empty()) {
         _ if !report.passed() => "FAIL\n",
+        (true, _) if !report.beyond.is_empty() => "PASS, except for what is too far off\n",
+        (false, _) if !report.beyond.is_empty() => {
+            "PASS, outside of what is not judged, except for what is too far off\n"
+        }
         (false, _) => "PASS, outside of what is not judged\n",
         (true, false) => "PASS; stretches above are judged because the model is near there\n",
         (true, true) => "PASS\n",
     });
+    text
+}
+
+/// Figures that the model does not reproduce.
+fn beyond(report: &Report) -> String {
+    if report.beyond.is_empty() {
+        return String::new();
+    }
+    let mut text = "\ntoo far from the kernel: what is said of these here, or predicted of them, \
+                    does not hold\n"
+        .to_owned();
+    for Beyond { figure, model, kernel, percent, limit_percent } in &report.beyond {
+        let percent = percent.map_or("none in the kernel".to_owned(), |p| format!("{p:+.1} %"));
+        text.push_str(&format!(
+            "{:>12}  {percent}, {} for {}; at most {limit_percent} % is near\n",
+            figure.replace('_', " "),
+            grouped(*model),
+            grouped(*kernel),
+        ));
+    }
     text
 }
 
@@ -350,12 +374,7 @@ fn over_time(fidelity: &Fidelity) -> String {
 /// What a number that is not the kernel's is called: an error where the model follows the recorded
 /// kernel's own policy on its own machine, else a difference.
 fn off(report: &Report) -> &'static str {
-    let own = policy_of(report.trace.kernel_release.as_deref()).name == report.policy;
-    let known = report.trace.kernel_release.is_some() && report.policy_set.is_empty();
-    match own && known && report.memory == Memory::None {
-        true => "   error %",
-        false => "  difference %",
-    }
+    if report.follows_kernel() { "   error %" } else { "  difference %" }
 }
 
 fn row(name: &str, cells: [&str; 3]) -> String {

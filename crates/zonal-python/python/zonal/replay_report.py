@@ -189,6 +189,22 @@ class ListVerdict:
 
 
 @dataclass(frozen=True)
+class Beyond:
+    """A figure that says nothing about the recorded kernel: the model is too far off."""
+
+    figure: str
+    """Which: `refill_pages`, `refill_holds`, `drain_pages` or `drain_holds`, as in `Side`."""
+    model: int
+    """The model's number."""
+    kernel: int
+    """The kernel's."""
+    percent: Optional[float]
+    """By how many percent of the kernel's number the model's is larger; `None` where that is 0."""
+    limit_percent: float
+    """How many it may be."""
+
+
+@dataclass(frozen=True)
 class NotJudged:
     """A stretch that is not judged."""
 
@@ -556,6 +572,10 @@ class ReplayReport(Result):
     """What the trace holds that was not replayed as it is, or needs a remark."""
     start: Optional[StartReport]
     """How the start state was made; without memory only."""
+    beyond: List[Beyond]
+    """Figures that are farther from the kernel than 5 % in refills and 8 % in drains, in the time
+    that is judged: PASS says nothing about them. Empty under another policy than the recorded
+    kernel's, and on real memory: those need not be near."""
     not_judged: List[NotJudged]
     """Stretches that neither errors nor PASS say anything about; without memory only."""
     reclaim_judged: List[ReclaimJudged]

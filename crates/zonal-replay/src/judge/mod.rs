@@ -43,7 +43,7 @@ use crate::error::ReplayError;
 use crate::facts::{BlockTypes, Fact, FactKind, Facts, Next, Scope};
 use crate::program::Program;
 use crate::start::{self, Known};
-use crate::told::{ListKey, StartList, Told, Untraced};
+use crate::told::{FirstRefill, ListKey, StartList, Told, Untraced};
 use crate::zones::ZoneMap;
 
 /// The verdict.
@@ -172,6 +172,8 @@ struct Judge<'r, 'a> {
     told: Told,
     /// By CPU: position of the last event that a refill or a drain already used.
     done: Vec<usize>,
+    /// By CPU: frees since the start.
+    frees: Vec<u32>,
 }
 
 impl<'r, 'a> Judge<'r, 'a> {
@@ -194,6 +196,7 @@ impl<'r, 'a> Judge<'r, 'a> {
             verdict: ListVerdict::default(),
             told: Told::default(),
             done: vec![0; rebuilt.allocator.cpus()],
+            frees: vec![0; rebuilt.allocator.cpus()],
         }
     }
 
@@ -209,7 +212,10 @@ impl<'r, 'a> Judge<'r, 'a> {
             }
             match fact.kind {
                 FactKind::Alloc => self.alloc(at, &fact),
-                FactKind::Free => self.free(at, &fact),
+                FactKind::Free => {
+                    self.frees[fact.cpu as usize] += 1;
+                    self.free(at, &fact);
+                }
                 FactKind::Batched => self.batched(at, &fact),
                 FactKind::Refill | FactKind::Fallback => self.refill(at, &fact),
                 FactKind::Direct => self.direct(&fact),
@@ -226,6 +232,7 @@ impl<'r, 'a> Judge<'r, 'a> {
         let known = |(key, hot)| (key, StartList { hot, ..StartList::default() });
         let lists = self.lists.all().into_iter().map(known).collect();
         self.told = Told { lists, ..Told::default() };
+        self.frees.fill(0);
     }
 
     fn alloc(&mut self, at: usize, fact: &Fact) {
@@ -362,7 +369,13 @@ impl<'r, 'a> Judge<'r, 'a> {
             }
         }
         self.done[first.cpu as usize] = end;
-        self.told.lists.entry(key).or_default().ran_empty = true;
+        let list = self.told.lists.entry(key).or_default();
+        list.ran_empty = true;
+        list.first_refill.get_or_insert(FirstRefill {
+            at,
+            pages: (blocks.len() as u64) << first.order,
+            frees_before: self.frees[first.cpu as usize],
+        });
         for (pfn, _) in &blocks {
             if let Place::Listed(old) = self.pages.replace(*pfn, Place::Direct) {
                 self.lists.remove(old, &[*pfn]);

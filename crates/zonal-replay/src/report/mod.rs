@@ -7,7 +7,9 @@
 //! |--|--|
 //! | `parts` | the structures that a report is made of |
 //! | `limits` | what the model has to guess |
+//! | `beyond` | figures that are too far from the kernel's |
 
+mod beyond;
 mod limits;
 mod parts;
 
@@ -17,11 +19,13 @@ use serde::Serialize;
 use zonal_core::policy::Policy;
 use zonal_trace::MachineDescription;
 
+pub use self::beyond::Beyond;
 pub use self::limits::Limits;
 pub use self::parts::{
     Counted, Errors, JudgedSides, KernelNuma, Latencies, Locks, Memory, NodeEvents, Numa, Pages,
     PlaceReport, PlacementReport, Side, Totals, TraceFacts, error,
 };
+use crate::advise::policy_of;
 use crate::fidelity::Fidelity;
 use crate::judge::Judged;
 use crate::moves::{Moves, total};
@@ -106,6 +110,10 @@ pub struct Report {
     /// Model and kernel over time, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fidelity: Option<Fidelity>,
+    /// Figures that are farther from the kernel than 5 % in refills and 8 % in drains, in the time
+    /// that is judged: PASS says nothing about them. Empty under another policy than the recorded
+    /// kernel's, and on real memory: those need not be near.
+    pub beyond: Vec<Beyond>,
     /// Stretches that neither errors nor PASS say anything about; without memory only.
     pub not_judged: Vec<NotJudged>,
     /// Stretches with reclaim, or other watermarks or memory, that they do include: chosen because
@@ -184,6 +192,7 @@ impl Report {
             start: outcome.start,
             explained: outcome.explained,
             fidelity: None,
+            beyond: Vec::new(),
             not_judged: Vec::new(),
             reclaim_judged: Vec::new(),
             notes,
@@ -205,6 +214,24 @@ impl Report {
         let sides = JudgedSides { model: side(model), kernel: side(kernel) };
         self.error_percent = Errors::of(&sides.model, &sides.kernel);
         self.judged = Some(sides);
+    }
+
+    /// Finds what is too far from the kernel, in the time that is judged.
+    pub(crate) fn find_beyond(&mut self) {
+        if !self.follows_kernel() {
+            return;
+        }
+        let all = JudgedSides { model: self.model, kernel: self.kernel };
+        let JudgedSides { model, kernel } = self.judged.unwrap_or(all);
+        self.beyond = beyond::of(&model, &kernel);
+    }
+
+    /// Whether the model is to do as the recorded kernel did: without memory, under the policy of
+    /// that kernel.
+    pub fn follows_kernel(&self) -> bool {
+        let release = self.trace.kernel_release.as_deref();
+        let is_own = release.is_some() && policy_of(release).name == self.policy;
+        is_own && self.policy_set.is_empty() && self.memory == Memory::None
     }
 
     /// Whether every property held.

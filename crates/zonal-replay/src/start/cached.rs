@@ -52,6 +52,22 @@ impl Chooser<'_> {
         }
     }
 
+    /// How often the store's refills of single pages had doubled: what its first one fetched, and
+    /// frees before that halved. 0 where nothing tells.
+    pub fn alloc_factor(&self, zone: usize, set: &Pageset) -> u32 {
+        let single = |list: &usize| self.lists.of(*list).0 == Order::ZERO;
+        let first = |list: usize| {
+            let key = ListKey { zone: zone as u16, cpu: set.cpu as u16, list: list as u8 };
+            self.told?.get(&key)?.first_refill
+        };
+        let lists = (0..self.lists.len()).filter(single);
+        let Some(first) = lists.filter_map(first).min_by_key(|first| first.at) else { return 0 };
+        match first.pages.checked_div(set.batch).and_then(u64::checked_ilog2) {
+            None | Some(0) => 0,
+            Some(doubled) => doubled.saturating_add(first.frees_before),
+        }
+    }
+
     fn told(&self, told: &BTreeMap<ListKey, StartList>, zone: usize, set: &Pageset) -> Vec<Cached> {
         let of = |list: usize| {
             let (zone, cpu, list) = (zone as u16, set.cpu as u16, list as u8);

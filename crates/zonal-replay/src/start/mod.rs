@@ -148,6 +148,7 @@ pub struct Warm {
     zone: ZoneId,
     cpu: CpuId,
     high: u32,
+    alloc_factor: u32,
     /// Frame and list.
     pages: Vec<(u64, usize)>,
 }
@@ -155,7 +156,8 @@ pub struct Warm {
 /// Moves the pages that lists held at the start there. Call it after the limits were set up.
 pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
     let allocator = &rebuilt.allocator;
-    for Warm { zone, cpu, high, pages } in warm {
+    let scale_max = allocator.policy().pcp.scale_max;
+    for Warm { zone, cpu, high, alloc_factor, pages } in warm {
         let pcp = allocator.pcp(*zone, *cpu);
         let record = &allocator.zones()[zone.0 as usize];
         let closed = pcp.close(allocator.platform(), record, rebuilt.slots);
@@ -179,7 +181,9 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
             }
             closed.refilled(list, sink);
         }
-        let state = PcpState { count: closed.count().get(), high: *high, ..closed.state() };
+        let alloc_factor = (*alloc_factor).min(scale_max.into()) as u8;
+        let (count, high) = (closed.count().get(), *high);
+        let state = PcpState { count, high, alloc_factor, ..closed.state() };
         closed.set_state(&state);
         drop(closed);
         if !pages.is_empty() && record.node() != allocator.node_of(*cpu) {
@@ -311,7 +315,8 @@ impl Fates {
                 pages.push((pfn, list));
             }
             let (zone, cpu) = (ZoneId(zone as u16), CpuId(set.cpu));
-            lists.push(Warm { zone, cpu, high: set.high as u32, pages });
+            let (high, alloc_factor) = (set.high as u32, chooser.alloc_factor(zone.0.into(), set));
+            lists.push(Warm { zone, cpu, high, alloc_factor, pages });
         }
         lists
     }
