@@ -60,7 +60,7 @@ fn row(path: &str, report: &Report) {
         of(error.drain_pages, kernel.drain_pages),
         of(error.drain_holds, kernel.drain_holds),
         all.map(percent).join(", "),
-        100.0 * report.not_judged_share(),
+        100.0 * report.not_judged_share().abs(),
         report.reclaim_judged.len(),
         beyond.join(", "),
     );
