@@ -110,6 +110,22 @@ pub const NR_MIGRATETYPES: usize = 5;
 /// Migratetypes with per-CPU lists (LB B.1, `MIGRATE_PCPTYPES`).
 pub const NR_PCP_MIGRATETYPES: usize = 3;
 
+impl Pfn {
+    /// The address of the page where page 0 lies at the address `base`.
+    #[inline(always)]
+    pub const fn address(self, base: usize) -> usize {
+        base.wrapping_add((self.0 as usize) << PAGE_SHIFT)
+    }
+
+    /// The page that begins at `address` where page 0 lies at the address `base`. Far out of range
+    /// for an address at which no page begins, or one below `base`.
+    #[inline(always)]
+    pub const fn at(base: usize, address: usize) -> Pfn {
+        // Rotating puts offset bits on top, where no frame number has any.
+        Pfn(address.wrapping_sub(base).rotate_right(PAGE_SHIFT) as u64)
+    }
+}
+
 impl Order {
     /// A base page.
     pub const ZERO: Order = Order(0);

@@ -23,6 +23,7 @@
 //! | `search` | a request | the walk over zones, the slow path, direct reclaim |
 //!
 //! In front of them `fast` serves what needs no decision from the running CPU's own pcp;
+//! `bulk` serves many single pages in one hold of a pcp, and
 //! `range` hands out pages in a row, of any number, on top of `search` and `zone_ops`.
 //! `recorded` tells what a recorded kernel's reclaimer did to lists and watermarks.
 //!
@@ -35,6 +36,7 @@
 //! owners' locks, each in the order of its table.
 
 mod areas;
+mod bulk;
 #[cfg(feature = "history")]
 #[path = "../history/alloc/cold.rs"]
 mod cold;
@@ -106,10 +108,6 @@ use crate::vmstat::worker::StatWorker;
 use crate::zone::reclaim::Reclaiming;
 use crate::zone::state::Zone;
 use crate::zonelist::Node;
-
-/// Most pages taken in one hold of the pcp: some microsecond, while others on the CPU go to the
-/// buddy.
-const HOLD_PAGES_MAX: usize = 2048;
 
 /// An allocator over caller-owned metadata. Shared between threads by reference.
 pub struct Allocator<'a, P> {
@@ -259,85 +257,6 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// As [`free`](Self::free).
     pub fn free_cold(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         CpuOps::running(&self.tables).free(pfn, order, true)
-    }
-
-    /// Fills `pages` from the front with order-0 pages and returns how many it got. Like Linux it
-    /// keeps to the preferred node while it can spare that many, and never does worse than one
-    /// call of [`alloc`](Self::alloc); call again for the rest.
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc), if not even one page was available.
-    pub fn alloc_bulk(&self, request: Request, pages: &mut [Pfn]) -> Result<usize, AllocError> {
-        self.alloc_bulk_with(request, pages, |pfn| pfn)
-    }
-
-    /// As [`alloc_bulk`](Self::alloc_bulk), with what `make` makes of each page. `make` runs while
-    /// the CPU's lists are closed: it must not call the allocator, which would wait for ever, nor
-    /// panic, which loses the pages that it was not yet asked for.
-    ///
-    /// # Errors
-    /// As [`alloc`](Self::alloc), if not even one page was available.
-    #[inline]
-    pub fn alloc_bulk_with<T>(
-        &self,
-        request: Request,
-        pages: &mut [T],
-        make: impl Fn(Pfn) -> T,
-    ) -> Result<usize, AllocError> {
-        let request = Request { order: Order::ZERO, ..request };
-        let mut got = 0;
-        for hold in pages.chunks_mut(HOLD_PAGES_MAX) {
-            let some = Search::new(&self.tables, &request)?.many(hold, &make);
-            got += some;
-            if some < hold.len() {
-                break;
-            }
-        }
-        if got == 0
-            && let Some(page) = pages.first_mut()
-        {
-            *page = make(self.alloc(request)?);
-            got = 1;
-        }
-        Ok(got)
-    }
-
-    /// Frees blocks of one order. Stops at the first that is refused.
-    ///
-    /// Only the owner of a page may free it. A second free is refused, at the same moment too: each
-    /// page is claimed by an exchange of its word. Where blocks are freed by sequences
-    /// ([`Platform::has_sequences`]) order-0 pages are looked at and then written instead, as
-    /// sequences do: a free in between is not found, and if it has brought the page to the buddy,
-    /// the page gets two owners.
-    ///
-    /// # Errors
-    /// How many were freed, and why the next was not.
-    pub fn free_bulk(&self, pages: &[Pfn], order: Order) -> Result<(), (usize, FreeError)> {
-        self.free_bulk_with(pages, order, |pfn| *pfn, |pfn| pfn)
-    }
-
-    /// As [`free_bulk`](Self::free_bulk), for the pages that `pfn` makes of `pages`; `page` is its
-    /// inverse. Both run while the CPU's lists are closed: they must not call the allocator, which
-    /// would wait for them for ever, nor panic, which loses the pages that were being freed.
-    ///
-    /// # Errors
-    /// How many were freed, and why the next was not.
-    #[inline]
-    pub fn free_bulk_with<T: PartialEq>(
-        &self,
-        pages: &[T],
-        order: Order,
-        pfn: impl Fn(&T) -> Pfn,
-        page: impl Fn(Pfn) -> T,
-    ) -> Result<(), (usize, FreeError)> {
-        let mut done = 0;
-        while done < pages.len() {
-            let hold = HOLD_PAGES_MAX.min(pages.len() - done);
-            let hold = &pages[done..done + hold];
-            let some = CpuOps::running(&self.tables).free_hold(hold, order, &pfn, &page);
-            done += some.map_err(|(freed, error)| (done + freed, error))?;
-        }
-        Ok(())
     }
 
     /// Tells what would become of `request` on the running CPU, and changes nothing.

@@ -36,22 +36,9 @@ pub(super) fn zeroed(start: NonNull<u8>, order: Order, gfp: Gfp) -> NonNull<u8> 
     start
 }
 
-/// Address of a frame of a pool that starts at `base` (POOL-1).
-#[inline(always)]
-pub(super) fn address_at(base: usize, frame: usize) -> usize {
-    base.wrapping_add(frame << PAGE_SHIFT)
-}
-
-/// The address of which [`frame_at`] made `frame`, wherever it lies.
+/// The address of which [`Pfn::at`] made `frame`, wherever it lies.
 pub(super) fn address_of(base: usize, frame: usize) -> usize {
     frame.rotate_left(PAGE_SHIFT).wrapping_add(base)
-}
-
-/// The frame of an address; far out of range for one that is not page-aligned or below the pool.
-#[inline(always)]
-pub(super) fn frame_at(base: usize, address: usize) -> usize {
-    // Rotating puts offset bits on top, where no frame number has any.
-    address.wrapping_sub(base).rotate_right(PAGE_SHIFT)
 }
 
 impl FastRef {
@@ -68,7 +55,7 @@ impl FastRef {
     /// Address of a frame.
     #[inline(always)]
     pub(super) fn address(self, frame: usize) -> NonNull<u8> {
-        let address = address_at(self.base, frame);
+        let address = Pfn(frame as u64).address(self.base);
         // SAFETY: (1) the pool's memory does not begin at address 0.
         unsafe { NonNull::new_unchecked(address as *mut u8) }
     }
@@ -77,7 +64,7 @@ impl FastRef {
     /// pool.
     #[inline(always)]
     pub(super) fn frame(self, address: usize) -> usize {
-        frame_at(self.base, address)
+        Pfn::at(self.base, address).0 as usize
     }
 
     /// The hot list's pop. On failure go through the core. Only for plain requests.

@@ -6,7 +6,7 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
-use super::hot::{self, address_at, frame_at};
+use super::hot;
 use super::{Builder, Pages, Pool};
 use crate::error::{AllocError, FreeError};
 
@@ -130,8 +130,7 @@ impl Pool {
         let mut got = 0;
         while got < pages.len() {
             let rest = &mut pages[got..];
-            let address = |pfn: Pfn| address_at(base, pfn.0 as usize) as *mut u8;
-            match shared.allocator.alloc_bulk_with(request, rest, address) {
+            match shared.allocator.alloc_bulk_at(request, base, rest) {
                 Ok(some) if plain => got += some,
                 Ok(some) => got += shared.prepare_all(&mut rest[..some], gfp),
                 Err(error) if got == 0 => return Err(error.into()),
@@ -155,9 +154,9 @@ impl Pool {
     ) -> Result<(), (usize, FreeError)> {
         let shared = &*self.shared;
         let base = self.fast.base;
-        let pfn = |page: &*mut u8| Pfn(frame_at(base, *page as usize) as u64);
         if shared.poison.is_some() {
             // One by one: what is behind a refused one is not to be written to.
+            let pfn = |page: &*mut u8| Pfn::at(base, *page as usize);
             let free = |(done, page): (usize, &*mut u8)| {
                 shared.poison_block(pfn(page), order);
                 let freed = shared.allocator.free(pfn(page), order);
@@ -165,8 +164,7 @@ impl Pool {
             };
             return pages.iter().enumerate().try_for_each(free);
         }
-        let page = |pfn: Pfn| address_at(base, pfn.0 as usize) as *mut u8;
-        let freed = shared.allocator.free_bulk_with(pages, order, pfn, page);
+        let freed = shared.allocator.free_bulk_at(base, pages, order);
         freed.map_err(|(done, error)| (done, shared.refused(pages[done], error)))
     }
 }

@@ -183,3 +183,37 @@ fn free_across(policy: Policy, (up, before): (bool, usize), bulk: bool) -> Vec<u
     assert_eq!(pcp.listed(reclaimable) as usize, 40 - before);
     lists
 }
+
+/// Pages by address are those by number, and an address at which none begins is refused where it
+/// stands, with nothing lost.
+#[test]
+fn bulk_by_address_is_bulk_by_number_and_refuses_what_is_no_page() {
+    const BASE: usize = 0x7000_0000_0000;
+    for policy in [Policy::ZONAL, Policy::LINUX_6_18] {
+        let pool = Shape::uniform(1, 1 << 16, 1).boot(policy);
+        let free = pool.free_pages();
+        let mut pages = std::vec![core::ptr::null_mut::<u8>(); 4096];
+        let request = Request::new(Order::ZERO);
+        let mut got = 0;
+        while got < pages.len() {
+            got += pool.alloc_bulk_at(request, BASE, &mut pages[got..]).unwrap();
+        }
+        let numbers = |page: &*mut u8| Pfn::at(BASE, *page as usize);
+        let is_ours = |pfn: Pfn| pool.tables().is_allocated(pfn, Order::ZERO);
+        assert!(pages.iter().map(numbers).all(is_ours));
+        let odd = [1, BASE - 4096, BASE + 1, BASE + (1 << 28), usize::MAX, usize::MAX & !4095, 0];
+        for (place, odd) in (0..40).flat_map(|place| odd.map(|odd| (place, odd))) {
+            let mut mixed = pages[..40].to_vec();
+            mixed[place] = odd as *mut u8;
+            let (done, error) = pool.free_bulk_at(BASE, &mixed, Order::ZERO).unwrap_err();
+            assert_eq!((done, error), (place, FreeError::Foreign(Pfn::at(BASE, odd))));
+            let again = pool.alloc_bulk_at(request, BASE, &mut pages[..done]).unwrap_or(0);
+            assert_eq!(again, done);
+            // What comes back may be others.
+            pages[..40].sort_unstable();
+        }
+        pool.free_bulk_at(BASE, &pages, Order::ZERO).unwrap();
+        assert_eq!(pool.free_pages(), free);
+        pool.validate().unwrap();
+    }
+}
