@@ -212,7 +212,8 @@ impl MachineDescription {
     /// is.
     ///
     /// # Errors
-    /// If no file tells about zones, or there are several nodes and no file tells their CPUs.
+    /// If no file tells about zones, or there are several nodes and no file tells on which of them
+    /// a CPU is that has lists.
     pub fn require_zones(&self) -> Result<&[ZoneDescription], TraceError> {
         if self.zones.is_empty() {
             let expected = format!(
@@ -221,14 +222,20 @@ impl MachineDescription {
             );
             return Err(self.missing(expected));
         }
-        if let [first, _, ..] = self.nodes.as_slice()
-            && self.nodes.iter().all(|node| node.cpus.is_empty())
-        {
-            return Err(self.missing(format!(
-                "node{}-cpulist.txt and those of the other nodes, which say on which node each \
-                 CPU is, beside the trace or with --machine DIR",
-                first.id
-            )));
+        if let [first, _, ..] = self.nodes.as_slice() {
+            let is_told = |cpu: &u32| self.nodes.iter().any(|node| node.cpus.contains(cpu));
+            let all_empty = self.nodes.iter().all(|node| node.cpus.is_empty());
+            let lost = with_lists(self).find(|cpu| !is_told(cpu));
+            if all_empty || lost.is_some() {
+                // The list that is not there, or has no CPU.
+                let node = self.nodes.iter().find(|node| node.cpus.is_empty()).unwrap_or(first);
+                let cpu = lost.map_or("each CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+                return Err(self.missing(format!(
+                    "node{}-cpulist.txt and those of the other nodes, which say on which node \
+                     {cpu} is, beside the trace or with --machine DIR",
+                    node.id
+                )));
+            }
         }
         Ok(&self.zones)
     }
@@ -415,8 +422,15 @@ fn nodes(
 /// One more than the highest CPU id in any file.
 fn cpus(machine: &MachineDescription) -> Option<u32> {
     let of_nodes = machine.nodes.iter().flat_map(|node| &node.cpus).copied();
-    let of_zones = machine.zones.iter().flat_map(|zone| &zone.pagesets).map(|set| set.cpu);
-    of_nodes.chain(of_zones).map(|cpu| cpu.saturating_add(1)).chain(machine.cpus).max()
+    of_nodes.chain(with_lists(machine)).map(|cpu| cpu.saturating_add(1)).chain(machine.cpus).max()
+}
+
+/// The CPUs of which a file says what their lists hold.
+fn with_lists(machine: &MachineDescription) -> impl Iterator<Item = u32> + '_ {
+    let polls = [&machine.start, &machine.end].into_iter().flatten();
+    let polled = polls.flat_map(|poll| &poll.zones).flat_map(|zone| &zone.pagesets);
+    let of_zones = machine.zones.iter().flat_map(|zone| &zone.pagesets);
+    of_zones.chain(polled).map(|set| set.cpu)
 }
 
 /// A machine of one node needs no files to say where its CPUs are.

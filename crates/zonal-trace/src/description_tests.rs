@@ -142,4 +142,7 @@ fn several_nodes_without_a_list_of_cpus_are_refused_with_the_files_name() {
     assert!(error.to_string().contains("expected node0-cpulist.txt"), "{error}");
     let lists = [("node0-cpulist.txt", "0,3\n"), ("zoneinfo.pre", zones.as_str())];
     assert_eq!(read(&lists).unwrap().require_zones().unwrap().len(), 2, "one node has none");
+    let one_of_two = [("node0-cpulist.txt", "0\n"), ("zoneinfo.pre", zones.as_str())];
+    let error = read(&one_of_two).unwrap().require_zones().unwrap_err().to_string();
+    assert!(error.contains("expected node1-cpulist.txt") && error.contains("CPU 3"), "{error}");
 }

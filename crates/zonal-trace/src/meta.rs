@@ -272,6 +272,13 @@ fn parse(text: &str) -> Result<Meta, TraceError> {
     if let Some(size) = meta.page_size.filter(|size| !is_page_size(*size)) {
         return Err(bad("page_size", "a power of two from 4096", &size.to_string()));
     }
+    let polls = [&meta.pcp_at_start, &meta.pcp_at_end].into_iter().flatten();
+    let polled = polls.flat_map(|poll| poll.pcp.values()).flat_map(BTreeMap::keys);
+    let changed = meta.pcp_param_changes.iter().flat_map(|change| change.zones.values().flatten());
+    let changed = changed.filter_map(|(cpu, ..)| cpu.parse().ok());
+    if let Some(cpu) = polled.copied().chain(changed).find(|cpu| *cpu >= CPUS_MAX) {
+        return Err(bad("cpu", "a number from 0 to 8191", &cpu.to_string()));
+    }
     if let Some(order) = meta.pageblock_order.filter(|order| *order > crate::limits::ORDER_MAX) {
         return Err(bad("pageblock_order", "an order from 0 to 10", &order.to_string()));
     }
@@ -314,6 +321,15 @@ mod tests {
             ("{\n\"cpus\": 2", "meta.json: line 2: bad JSON"),
             (r#"{"cpus": "two"}"#, "invalid type"),
             (r#"{"cpus": 0}"#, "bad cpus: expected a number from 1 to 8192, found `0`"),
+            (
+                r#"{"pcp_at_start": {"t_begin_ns": 0, "t_end_ns": 0, "zones": {}, "pcp": {"Normal":
+                {"8192": {"count": 0, "high": 0, "batch": 1, "high_min": 0, "high_max": 0}}}}}"#,
+                "bad cpu: expected a number from 0 to 8191, found `8192`",
+            ),
+            (
+                r#"{"pcp_param_changes": [{"t_ns": 7, "Normal": [["2097151", 1, 2, 3]]}]}"#,
+                "bad cpu",
+            ),
             (r#"{"page_size": 4097}"#, "bad page_size"),
             (r#"{"pageblock_order": 11}"#, "bad pageblock_order"),
         ] {
