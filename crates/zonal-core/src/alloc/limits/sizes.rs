@@ -114,6 +114,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         for zone in self.on.zones {
             // From now on it keeps nothing; others may have freed to it since it was drained.
             self.zone_ops(zone).owned().give_all_back(cpu);
+            self.zone_ops(zone).leave_depot(cpu);
         }
         self.set_thresholds();
         if self.sizes_follow_cpus() {

@@ -405,6 +405,29 @@ fn others_look_after_the_depot_of_a_cpu_that_is_gone() {
     pool.validate().unwrap();
 }
 
+/// Nobody refreshes it any more: it kept its pages until a request found nothing else.
+#[test]
+fn the_depot_of_a_group_whose_cpus_are_all_gone_is_empty() {
+    let mut shape = Shape::uniform(1, PAGES, 4);
+    shape.caches = std::vec![5, 7, 5, 7];
+    let pool = shape.boot(with_depot(short(8), 8, DepotGroup::Cache));
+    let pages = take(&pool, 0, Order::ZERO, 200);
+    give(&pool, 2, Order::ZERO, pages);
+    let full = pool.stats().depot_pages(ZoneId(0));
+    assert!(full > 0);
+    on_cpu(1);
+    pool.cpu_dead(CpuId(0));
+    assert_eq!(pool.stats().depot_pages(ZoneId(0)), full, "one is left");
+    pool.cpu_dead(CpuId(2));
+    assert_eq!(pool.stats().depot_pages(ZoneId(0)), 0);
+    assert_eq!(pool.zone_stats(ZoneId(0)).free_pages, pool.free_pages());
+    pool.cpu_online(CpuId(2));
+    let pages = take(&pool, 2, Order::ZERO, 200);
+    give(&pool, 2, Order::ZERO, pages);
+    assert!(pool.stats().depot_pages(ZoneId(0)) > 0);
+    pool.validate().unwrap();
+}
+
 #[test]
 fn cpus_of_one_cache_share_and_those_of_another_do_not() {
     let mut shape = Shape::uniform(1, PAGES, 4);

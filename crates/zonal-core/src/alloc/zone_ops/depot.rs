@@ -95,6 +95,18 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         true
     }
 
+    /// Empties the depot that a CPU used, which is offline now, if no CPU that is online uses it:
+    /// nobody is left to look after it.
+    pub fn leave_depot(self, cpu: CpuId) {
+        let group = self.pcp(cpu).depot_cpu;
+        let uses = |cpu: &CpuId| self.pcp(*cpu).depot_cpu == group && self.on.is_online(*cpu);
+        if let Some(depot) = self.depot(self.pcp(cpu))
+            && !self.on.each_cpu().any(|cpu| uses(&cpu))
+        {
+            self.empty(group, depot, PageCount::MAX);
+        }
+    }
+
     /// Moves magazines to the buddy until at least `pages` pages have moved or the depot is empty.
     /// Large blocks first. Returns the pages moved.
     fn empty(self, cpu: CpuId, depot: &'a Depot, pages: PageCount) -> u64 {
