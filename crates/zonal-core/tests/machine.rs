@@ -74,7 +74,15 @@ fn zones_that_are_empty_or_overlap_or_come_twice_are_refused() {
     let holes = ZoneSpec { present: 9, ..zone(0, ZoneKind::Normal, 100, 8) };
     says(with(holes), MachineError::ZoneSize(1), &["at most the span"]);
     let overlapping = zone(0, ZoneKind::Normal, 99, 8);
-    says(with(overlapping), MachineError::ZoneOrder(1), &["zone 1 starts before the end"]);
+    let order = MachineError::ZoneOrder {
+        position: 1,
+        zone: (NodeId(0), ZoneKind::Normal),
+        start_pfn: 99,
+        before: (NodeId(0), ZoneKind::Dma),
+        end_pfn: 100,
+    };
+    let parts = ["zone 1 (node 0, Normal) starts before the end", "(node 0, DMA)", "99", "100"];
+    says(with(overlapping), order, &parts);
     let twice = zone(0, ZoneKind::Dma, 100, 8);
     says(with(twice), MachineError::ZoneTwice(1), &["zone 1", "of that kind"]);
 }

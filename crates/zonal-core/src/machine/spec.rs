@@ -66,7 +66,18 @@ pub enum MachineError {
     /// The zone at this position has no pages, or more present than spanned.
     ZoneSize(usize),
     /// The zone at this position starts before the one in front of it ends.
-    ZoneOrder(usize),
+    ZoneOrder {
+        /// Its position.
+        position: usize,
+        /// The node and kind of the zone.
+        zone: (NodeId, ZoneKind),
+        /// Where it starts.
+        start_pfn: u64,
+        /// The node and kind of the one in front of it.
+        before: (NodeId, ZoneKind),
+        /// The page frame behind that one.
+        end_pfn: u64,
+    },
     /// The node already has a zone of this kind: position of the second.
     ZoneTwice(usize),
     /// A slice of metadata has fewer records than the layout asks for: which, given, needed.
@@ -106,9 +117,13 @@ impl fmt::Display for MachineError {
             MachineError::ZoneSize(zone) => {
                 write!(f, "zone {zone}: present pages must be at least 1 and at most the span")
             }
-            MachineError::ZoneOrder(zone) => {
-                write!(f, "zone {zone} starts before the end of the zone in front of it")
-            }
+            MachineError::ZoneOrder { position, zone, start_pfn, before, end_pfn } => write!(
+                f,
+                "zone {position} ({:?}, {}) starts before the end of the zone in front of it ({:?}, \
+                 {}): at page frame {start_pfn}, and that one ends at {end_pfn}; give zones by \
+                 ascending start, none overlapping another",
+                zone.0, zone.1, before.0, before.1
+            ),
             MachineError::ZoneTwice(zone) => {
                 write!(f, "zone {zone}: its node already has a zone of that kind")
             }
@@ -265,8 +280,16 @@ impl Machine<'_> {
             }
             let too_far = MachineError::TooMany("page frame numbers", u64::MAX, 1 << 52);
             let next = zone.start_pfn.checked_add(zone.spanned).ok_or(too_far)?;
-            if zone.start_pfn < end {
-                return Err(MachineError::ZoneOrder(position));
+            if let Some(before) = position.checked_sub(1).map(|before| &self.zones[before])
+                && zone.start_pfn < end
+            {
+                return Err(MachineError::ZoneOrder {
+                    position,
+                    zone: (zone.node, zone.kind),
+                    start_pfn: zone.start_pfn,
+                    before: (before.node, before.kind),
+                    end_pfn: end,
+                });
             }
             if next > 1 << 52 {
                 return Err(too_far);
