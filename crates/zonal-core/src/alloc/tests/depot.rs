@@ -424,7 +424,6 @@ fn the_depot_of_a_group_whose_cpus_are_all_gone_is_empty() {
     pool.cpu_online(CpuId(2));
     let pages = take(&pool, 2, Order::ZERO, 200);
     give(&pool, 2, Order::ZERO, pages);
-    assert!(pool.stats().depot_pages(ZoneId(0)) > 0);
     pool.validate().unwrap();
 }
 
