@@ -25,7 +25,8 @@ pub trait Platform: Wait + Sync {
     /// platform that has no use for ranges leaves the code out.
     const KEEPS_RANGES: bool = true;
 
-    /// The CPU this thread runs on now. A hint: the thread may have moved when the call returns.
+    /// The CPU this thread runs on now, one of the machine's: an allocator that is told another one
+    /// panics. A hint: the thread may have moved when the call returns.
     fn cpu(&self) -> CpuId;
 
     /// Returns once no per-CPU section that began on `cpu` before the call can still commit.

@@ -23,7 +23,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// # Errors
     /// As [`alloc`](Self::alloc), if not even one page was available.
     pub fn alloc_bulk(&self, request: Request, pages: &mut [Pfn]) -> Result<usize, AllocError> {
-        self.alloc_bulk_with(request, pages, |pfn| pfn)
+        alloc_with(self, request, pages, |pfn| pfn)
     }
 
     /// As [`alloc_bulk`](Self::alloc_bulk), with the pages' addresses where page 0 lies at the
@@ -38,33 +38,7 @@ impl<P: Platform> Allocator<'_, P> {
         base: usize,
         pages: &mut [*mut u8],
     ) -> Result<usize, AllocError> {
-        self.alloc_bulk_with(request, pages, |pfn| pfn.address(base) as *mut u8)
-    }
-
-    /// `make` runs while the pcp is closed.
-    #[inline]
-    fn alloc_bulk_with<T>(
-        &self,
-        request: Request,
-        pages: &mut [T],
-        make: impl Fn(Pfn) -> T,
-    ) -> Result<usize, AllocError> {
-        let request = Request { order: Order::ZERO, ..request };
-        let mut got = 0;
-        for hold in pages.chunks_mut(HOLD_PAGES_MAX) {
-            let some = Search::new(&self.tables, &request)?.many(hold, &make);
-            got += some;
-            if some < hold.len() {
-                break;
-            }
-        }
-        if got == 0
-            && let Some(page) = pages.first_mut()
-        {
-            *page = make(self.alloc(request)?);
-            got = 1;
-        }
-        Ok(got)
+        alloc_with(self, request, pages, |pfn| pfn.address(base) as *mut u8)
     }
 
     /// Frees blocks of one order. Stops at the first that is refused.
@@ -78,7 +52,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// # Errors
     /// How many were freed, and why the next was not.
     pub fn free_bulk(&self, pages: &[Pfn], order: Order) -> Result<(), (usize, FreeError)> {
-        self.free_bulk_with(pages, order, |pfn| *pfn, |pfn| pfn)
+        free_with(self, pages, order, |pfn| *pfn, |pfn| pfn)
     }
 
     /// As [`free_bulk`](Self::free_bulk), for the blocks at these addresses where page 0 lies at
@@ -95,25 +69,51 @@ impl<P: Platform> Allocator<'_, P> {
         order: Order,
     ) -> Result<(), (usize, FreeError)> {
         let pfn = |page: &*mut u8| Pfn::at(base, *page as usize);
-        self.free_bulk_with(pages, order, pfn, |pfn| pfn.address(base) as *mut u8)
+        free_with(self, pages, order, pfn, |pfn| pfn.address(base) as *mut u8)
     }
+}
 
-    /// `pfn` and its inverse `page` run while the pcp is closed.
-    #[inline]
-    fn free_bulk_with<T: PartialEq>(
-        &self,
-        pages: &[T],
-        order: Order,
-        pfn: impl Fn(&T) -> Pfn,
-        page: impl Fn(Pfn) -> T,
-    ) -> Result<(), (usize, FreeError)> {
-        let mut done = 0;
-        while done < pages.len() {
-            let hold = HOLD_PAGES_MAX.min(pages.len() - done);
-            let hold = &pages[done..done + hold];
-            let some = CpuOps::running(&self.tables).free_hold(hold, order, &pfn, &page);
-            done += some.map_err(|(freed, error)| (done + freed, error))?;
+/// `make` runs while the pcp is closed.
+#[inline]
+fn alloc_with<P: Platform, T>(
+    on: &Allocator<'_, P>,
+    request: Request,
+    pages: &mut [T],
+    make: impl Fn(Pfn) -> T,
+) -> Result<usize, AllocError> {
+    let request = Request { order: Order::ZERO, ..request };
+    let mut got = 0;
+    for hold in pages.chunks_mut(HOLD_PAGES_MAX) {
+        let some = Search::new(&on.tables, &request)?.many(hold, &make);
+        got += some;
+        if some < hold.len() {
+            break;
         }
-        Ok(())
     }
+    if got == 0
+        && let Some(page) = pages.first_mut()
+    {
+        *page = make(on.alloc(request)?);
+        got = 1;
+    }
+    Ok(got)
+}
+
+/// `pfn` and its inverse `page` run while the pcp is closed.
+#[inline]
+fn free_with<P: Platform, T: PartialEq>(
+    on: &Allocator<'_, P>,
+    pages: &[T],
+    order: Order,
+    pfn: impl Fn(&T) -> Pfn,
+    page: impl Fn(Pfn) -> T,
+) -> Result<(), (usize, FreeError)> {
+    let mut done = 0;
+    while done < pages.len() {
+        let hold = HOLD_PAGES_MAX.min(pages.len() - done);
+        let hold = &pages[done..done + hold];
+        let some = CpuOps::running(&on.tables).free_hold(hold, order, &pfn, &page);
+        done += some.map_err(|(freed, error)| (done + freed, error))?;
+    }
+    Ok(())
 }

@@ -107,6 +107,17 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         absent.and_then(|()| ops.seed(&mut locked, pages)).map_err(OnlineError::InUse)
     }
 
+    /// As [`online`](Self::online). What comes once the machine is set up is more than its
+    /// description has.
+    pub fn come(self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
+        let count = pages.end.0.saturating_sub(pages.start.0);
+        self.online(zone, pages)?;
+        if self.on.sized.load(Relaxed) != 0 {
+            self.on.zone(zone).come(count as i64);
+        }
+        Ok(())
+    }
+
     /// The same, but of the highest zone of a node only the first section, and what precedes it
     /// where the zone does not start with one.
     pub fn online_deferred(self, id: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
@@ -115,7 +126,8 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         if !self.is_highest(zone) || pages.end.0 <= first {
             return self.online(id, pages);
         }
-        if pages.start.0 < zone.start_pfn || pages.end.0 > zone.start_pfn + zone.spanned {
+        let (start, end) = (zone.start_pfn, zone.start_pfn + zone.spanned);
+        if pages.start.0 < start || pages.end.0 > end || pages.start > pages.end {
             return Err(OnlineError::OutsideZone(id, pages.start.0, pages.end.0));
         }
         let first = Pfn(first.max(pages.start.0));

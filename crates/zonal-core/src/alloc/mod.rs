@@ -138,12 +138,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// Hands never used pages of a zone to its buddy. Call [`setup`](Self::setup) afterwards, when
-    /// all memory is online.
+    /// all memory is online. What comes after that counts as present from then on
+    /// ([`Zone::present`]).
     ///
     /// # Errors
     /// [`OnlineError`] if the range is not inside the zone or not wholly unused.
     pub fn online(&self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
-        Growth::new(&self.tables).online(zone, pages)
+        Growth::new(&self.tables).come(zone, pages)
     }
 
     /// As [`online`](Self::online), but of the highest zone of a node only the first section, and
@@ -184,7 +185,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// Brings the next section of a node online, for a worker: claims it, lets the platform
     /// `prepare` it while no other thread can see it, and hands it to the buddy. Returns its pages;
     /// 0 when all is online. Workers may run in parallel, on one node too. A section whose
-    /// `prepare` panics stays away for good; nobody waits for it.
+    /// `prepare` panics stays away for good; nobody waits for it. A
+    /// node that does not exist has no memory to come.
     ///
     /// # Errors
     /// [`OnlineError::InUse`] if part of it was in use already.
@@ -211,16 +213,26 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// A CPU comes online: if the policy says so, resizes the pcps of every zone, with one CPU more
-    /// on *every* node, as Linux does until it next computes them (LB E.4).
-    pub fn cpu_online(&self, cpu: CpuId) {
-        Limits::new(&self.tables).cpu_online(cpu);
+    /// on *every* node, as Linux does until it next computes them (LB E.4). `false`: the machine
+    /// has no such CPU.
+    pub fn cpu_online(&self, cpu: CpuId) -> bool {
+        let known = self.tables.has_cpu(cpu);
+        if known {
+            Limits::new(&self.tables).cpu_online(cpu);
+        }
+        known
     }
 
     /// A CPU is gone: drains its pcps, folds its deltas into their zones, NUMA events included, and
     /// recomputes thresholds and, if the policy says so, the sizes of all pcps for the remaining
-    /// CPUs (LB E.9, F.4). Nothing may run on the CPU any more.
-    pub fn cpu_dead(&self, cpu: CpuId) {
-        Limits::new(&self.tables).cpu_dead(cpu);
+    /// CPUs (LB E.9, F.4). A depot that only this CPU was left to use is emptied. Nothing may
+    /// run on the CPU any more. `false`: the machine has no such CPU.
+    pub fn cpu_dead(&self, cpu: CpuId) -> bool {
+        let known = self.tables.has_cpu(cpu);
+        if known {
+            Limits::new(&self.tables).cpu_dead(cpu);
+        }
+        known
     }
 }
 
@@ -276,23 +288,25 @@ impl<'a, P: Platform> Allocator<'a, P> {
         cpu_ops::drain_all(&self.tables)
     }
 
-    /// Empties one pcp. Returns the pages moved; 0 also if the platform cannot fence that CPU.
+    /// Empties one pcp. Returns the pages moved; 0 also if the platform cannot fence that CPU, and
+    /// if there is no such zone or CPU.
     pub fn drain(&self, zone: ZoneId, cpu: CpuId) -> u64 {
-        self.cpu_ops(cpu).drain_work(self.tables.zone(zone))
+        let known = self.tables.has_zone(zone) && self.tables.has_cpu(cpu);
+        if known { self.cpu_ops(cpu).drain_work(self.tables.zone(zone)) } else { 0 }
     }
 
     /// Takes a free block out of a zone's buddy, ignoring watermarks, while no request may see it.
-    /// `None` without a block of this order. Requests that find nothing else wait for
-    /// [`restore_block`](Self::restore_block): it must follow soon, or
+    /// `None` without a block of this order, or without such a zone. Requests that find nothing else
+    /// wait for [`restore_block`](Self::restore_block): it must follow soon, or
     /// [`Ranges::keep_block`](range::Ranges::keep_block).
     pub fn isolate_block(&self, zone: ZoneId, order: Order) -> Option<Pfn> {
-        self.zone_ops(zone).isolate_block(order)
+        self.tables.has_zone(zone).then(|| self.zone_ops(zone).isolate_block(order)).flatten()
     }
 
     /// Puts back what [`isolate_block`](Self::isolate_block) took, at the end of its list. `false`,
-    /// with nothing changed: no isolated block of the order begins there.
+    /// with nothing changed: no isolated block of the order begins there, or there is no such zone.
     pub fn restore_block(&self, zone: ZoneId, pfn: Pfn, order: Order) -> bool {
-        self.zone_ops(zone).restore_block(pfn, order)
+        self.tables.has_zone(zone) && self.zone_ops(zone).restore_block(pfn, order)
     }
 
     /// Closes every pcp and takes every lock of a zone and of an owner of pageblocks, handing each
@@ -349,9 +363,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
 /// Background work: statistics workers, reclaimers.
 impl<'a, P: Platform> Allocator<'a, P> {
     /// One refresh of a CPU (LB F.4). Returns whether anything changed, that is, whether a worker
-    /// would come back after `stat_interval`.
+    /// would come back after `stat_interval`; `false` for a CPU that does not exist.
     pub fn refresh(&self, cpu: CpuId) -> bool {
-        self.cpu_ops(cpu).refresh()
+        self.tables.has_cpu(cpu) && self.cpu_ops(cpu).refresh()
     }
 
     /// `vm.stat_refresh`: refreshes every CPU, then tells `warn` each counter of the machine that
@@ -371,14 +385,16 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
     }
 
-    /// Runs a CPU's worker if it is due. Returns whether it was.
+    /// Runs a CPU's worker if it is due. Returns whether it was; `false` for a CPU that does not
+    /// exist.
     pub fn run_worker(&self, cpu: CpuId, worker: &mut StatWorker, now_ns: u64) -> bool {
-        self.cpu_ops(cpu).run_worker(worker, now_ns)
+        self.tables.has_cpu(cpu) && self.cpu_ops(cpu).run_worker(worker, now_ns)
     }
 
-    /// A CPU goes idle (LB F.4 `quiet_vmstat`). Returns whether its deltas were folded.
+    /// A CPU goes idle (LB F.4 `quiet_vmstat`). Returns whether its deltas were folded; `false` for
+    /// a CPU that does not exist.
     pub fn quiet(&self, cpu: CpuId, worker: &StatWorker) -> bool {
-        self.cpu_ops(cpu).quiet(worker)
+        self.tables.has_cpu(cpu) && self.cpu_ops(cpu).quiet(worker)
     }
 
     /// `vm.stat_interval`: how often workers run.
@@ -394,13 +410,19 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// A reclaimer for the node, which from now on is woken by [`Platform::wake_reclaim`]. One at a
     /// time for each node, until [`background_stop`](Self::background_stop).
+    ///
+    /// # Panics
+    /// If there is no such node.
     pub fn background_start(&self, node: NodeId) -> BackgroundReclaimer {
         self.node_ops(node).start()
     }
 
-    /// The node has no reclaimer any more.
+    /// The node has no reclaimer any more. One of another machine's, whose node does not exist
+    /// here, is let go.
     pub fn background_stop(&self, reclaimer: BackgroundReclaimer) {
-        self.node_ops(reclaimer.node()).stop(reclaimer);
+        if self.tables.has_node(reclaimer.node()) {
+            self.node_ops(reclaimer.node()).stop(reclaimer);
+        }
     }
 
     /// All nodes' reclaimers are gone without having stopped, as in a forked child. Takes no lock.
@@ -410,23 +432,29 @@ impl<'a, P: Platform> Allocator<'a, P> {
         }
     }
 
-    /// One step: at most one pass over the node's pages.
+    /// One step: at most one pass over the node's pages. A reclaimer of another machine's, whose
+    /// node does not exist here, has nothing to do.
     pub fn background_step(&self, reclaimer: &mut BackgroundReclaimer) -> Next {
-        self.node_ops(reclaimer.node()).step(reclaimer)
+        let known = self.tables.has_node(reclaimer.node());
+        if known { self.node_ops(reclaimer.node()).step(reclaimer) } else { Next::Sleep }
     }
 
     /// The platform's clock says that the reclaimer slept long: wakes it if its node is below the
     /// high watermark and consumers hold pages. Linux waits for the next request that finds the
-    /// node low; a pool reclaims once a burst has ended. Returns whether it was woken.
+    /// node low; a pool reclaims once a burst has ended. Returns whether it was woken; `false`
+    /// for a node that does not exist.
     pub fn background_check(&self, node: NodeId) -> bool {
-        self.node_ops(node).check()
+        self.tables.has_node(node) && self.node_ops(node).check()
     }
 
     /// A platform's fast path dropped a copy of a block that a racing double free had put on two
-    /// stacks (PCP-3). The copy came from the CPU's pcp of the zone that the CPU prefers.
+    /// stacks (PCP-3). The copy came from the CPU's pcp of the zone that the CPU prefers. A CPU
+    /// that does not exist has none.
     pub fn count_stray(&self, cpu: CpuId) {
-        let pcp = self.pcp(self.tables.preferred_zone(cpu), cpu);
-        pcp.events.double_frees.fetch_add(1, Relaxed);
+        if self.tables.has_cpu(cpu) {
+            let pcp = self.tables.pcp(self.tables.preferred_zone(cpu), cpu);
+            pcp.events.double_frees.fetch_add(1, Relaxed);
+        }
     }
 
     /// What node reclaim and direct reclaim did so far.
@@ -435,11 +463,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// The right to reclaim in a zone or node, as node reclaim takes it (RECLAIM-1), if it is free:
-    /// for a platform in virtual time, where others come while a try goes on.
+    /// for a platform in virtual time, where others come while a try goes on. `None` also for one
+    /// that does not exist.
     pub fn hold_reclaim(&self, unit: Unit) -> Option<Reclaiming<'a>> {
         match unit {
-            Unit::Zone(zone) => self.tables.zone(zone).reclaim.try_lock(),
-            Unit::Node(node) => self.tables.node(node).reclaim.try_lock(),
+            Unit::Zone(zone) => self.tables.zones.get(usize::from(zone.0))?.reclaim.try_lock(),
+            Unit::Node(node) => self.tables.nodes.get(usize::from(node.0))?.reclaim.try_lock(),
         }
     }
 }
@@ -467,11 +496,18 @@ impl<'a, P: Platform> Allocator<'a, P> {
         self.tables.cpus()
     }
     /// The pcp of a (zone, CPU).
+    ///
+    /// # Panics
+    /// If there is no such zone or CPU.
     #[inline]
     pub fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
+        self.tables.expect_zone(zone);
         self.tables.pcp(zone, cpu)
     }
     /// The node of a CPU.
+    ///
+    /// # Panics
+    /// If there is no such CPU.
     pub fn node_of(&self, cpu: CpuId) -> NodeId {
         self.tables.node_of(cpu)
     }
@@ -495,10 +531,13 @@ impl<'a, P: Platform> Allocator<'a, P> {
         Stats::new(&self.tables)
     }
     /// One zone's counters.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     pub fn zone_stats(&self, zone: ZoneId) -> ZoneStats {
         self.stats().zone(zone)
     }
-    /// NUMA events of all zones of a node: `nodeN/numastat`.
+    /// NUMA events of all zones of a node: `nodeN/numastat`. None for a node that does not exist.
     pub fn numa_events(&self, node: NodeId) -> NumaEvents {
         self.stats().numa_events(node)
     }

@@ -104,6 +104,9 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     }
 
     /// One zone's counters.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     pub fn zone(self, zone: ZoneId) -> ZoneStats {
         let ops = self.zone_ops(zone);
         let zone = ops.zone;
@@ -129,12 +132,15 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         let zones = self.on.zones.iter().map(|zone| self.zone(zone.id()));
         zones.map(|stats| stats.free_pages + stats.cached_pages).sum()
     }
-    /// Pages of a node that are not online and not claimed.
+    /// Pages of a node that are not online and not claimed. A node that does not exist has none.
     pub fn left_to_grow(self, node: NodeId) -> u64 {
         Growth::new(self.on).left(node)
     }
     /// The free blocks and pageblocks of a zone. Walks every free list, at most
     /// [`LISTED_BLOCKS_MAX`](super::LISTED_BLOCKS_MAX) blocks of each, with the zone lock held.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     pub fn free_areas(self, zone: ZoneId) -> FreeAreas {
         FreeAreas::of(self.zone_ops(zone))
     }
@@ -151,16 +157,26 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         validate::handed_out_pages(self.on, held)
     }
     /// Free base pages in the pageblocks of a zone that CPUs own.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     pub fn owned_pages(self, zone: ZoneId) -> u64 {
         self.zone_ops(zone).owned().pages()
     }
     /// Base pages that a CPU keeps of a zone: on its lists, in its pageblocks, and in the depot if
     /// it is the first CPU that shares one.
+    ///
+    /// # Panics
+    /// If there is no such zone or CPU.
     pub fn kept_pages(self, zone: ZoneId, cpu: CpuId) -> u32 {
+        self.on.expect_zone(zone);
         let lists = self.on.pcp(zone, cpu);
         lists.count() + lists.depot_pages() + self.zone_ops(zone).owned().pages_of(cpu)
     }
     /// Base pages in the depots of a zone.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     pub fn depot_pages(self, zone: ZoneId) -> u64 {
         self.zone_ops(zone).depot_pages()
     }
@@ -174,11 +190,17 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         self.on.zones.iter().map(|zone| zone.free_counter_raw()).sum()
     }
     /// A zone's free pages with every CPU's delta (LB F.1 `zone_page_state_snapshot`); 0 if below.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     pub fn free_snapshot(self, zone: ZoneId) -> u64 {
         self.zone_ops(zone).free_snapshot()
     }
     /// What a test of a watermark looks at where the counter's error must not decide (LB C.5
     /// `zone_watermark_ok_safe`): below the drift mark the deltas are added.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     pub fn safe_snapshot(self, zone: ZoneId, highest: ZoneKind) -> ZoneSnapshot {
         self.zone_ops(zone).safe_snapshot(highest)
     }
@@ -198,7 +220,7 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
     pub fn counts_numa(self) -> bool {
         self.on.tunables.counts_numa()
     }
-    /// NUMA events of all zones of a node: `nodeN/numastat`.
+    /// NUMA events of all zones of a node: `nodeN/numastat`. None for a node that does not exist.
     pub fn numa_events(self, node: NodeId) -> NumaEvents {
         let zones = self.on.zones_of(node).map(|zone| ZoneOps::new(self.on, zone).numa_events());
         zones.fold(NumaEvents::default(), NumaEvents::plus)
@@ -244,6 +266,9 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         Limits::new(self.on).allocatable_pages()
     }
     /// State and request of a node's background reclaimer.
+    ///
+    /// # Panics
+    /// If there is no such node.
     pub fn background(self, node: NodeId) -> &'a Background {
         self.on.background(node)
     }

@@ -12,6 +12,7 @@ use crate::buddy::FallbackPolicy;
 use crate::frame::{PageState, PageWord, PcpId};
 use crate::gfp::ZoneKinds;
 use crate::machine::PcpOrder;
+use crate::pcp::closed::{Closed, Look};
 use crate::pcp::lists::ListMap;
 use crate::pcp::owner::{OwnedBlock, Owner, Pageblocks};
 use crate::pcp::state::{OFFLINE, Pcp};
@@ -117,10 +118,27 @@ impl<'a, P: Platform> Tables<'a, P> {
         }
     }
     /// Takes the lock of the `zone`-th zone, for who rebuilds a kernel's lists block by block: no
-    /// owner of a block is asked. `None`: there is no such zone.
+    /// owner of a block is asked. `None`: there is no such zone. Whoever takes a block keeps the
+    /// count of free pages ([`LockedZone::account`]); a thread that has the lock already waits for
+    /// ever, and everybody for a lock that is forgotten.
     pub fn lock_zone(&self, zone: usize) -> Option<LockedZone<'_, P>> {
         let zone = self.zones.get(zone)?;
         Some(zone.lock(&self.platform, self.words, self.blocks, &self.epoch))
+    }
+    /// Closes a pcp, for who rebuilds a kernel's lists page by page. A range that is parked there
+    /// is on no list and stays as it is. `None`: there is no such pcp, somebody has it closed, this
+    /// thread perhaps, or the platform cannot fence the CPU.
+    pub fn close(&self, zone: ZoneId, cpu: CpuId) -> Option<Closed<'a>> {
+        let known = self.has_zone(zone) && self.has_cpu(cpu);
+        let pcp = known.then(|| self.pcp(zone, cpu))?;
+        pcp.try_close(&self.platform, self.zone(zone), self.slots)
+    }
+    /// Takes the gate of a pcp and nothing else: sequences of its CPU go on, and whoever needs the
+    /// gate waits. `None`: there is no such pcp, or somebody has the gate.
+    pub fn look(&self, zone: ZoneId, cpu: CpuId) -> Option<Look<'a>> {
+        let known = self.has_zone(zone) && self.has_cpu(cpu);
+        let pcp = known.then(|| self.pcp(zone, cpu))?;
+        pcp.try_look(self.zone(zone), self.slots)
     }
     /// The policy in force.
     #[inline]
@@ -142,6 +160,23 @@ impl<'a, P: Platform> Tables<'a, P> {
     pub(super) fn cpus(&self) -> usize {
         self.cpu_nodes.len()
     }
+    /// Whether the machine has this CPU.
+    pub fn has_cpu(&self, cpu: CpuId) -> bool {
+        (cpu.0 as usize) < self.cpus()
+    }
+    /// Whether the machine has this node.
+    pub fn has_node(&self, node: NodeId) -> bool {
+        usize::from(node.0) < self.nodes.len()
+    }
+    /// Whether the machine has this zone.
+    pub fn has_zone(&self, zone: ZoneId) -> bool {
+        usize::from(zone.0) < self.zones.len()
+    }
+    /// Panics without this zone: its pcps would be those of another one.
+    #[track_caller]
+    pub(super) fn expect_zone(&self, zone: ZoneId) {
+        assert!(self.has_zone(zone), "no {zone:?} of {}", self.zones.len());
+    }
     /// All CPUs of the machine.
     pub fn each_cpu(&self) -> impl Iterator<Item = CpuId> + use<'a, P> {
         (0..self.cpus()).map(|cpu| CpuId(cpu as u32))
@@ -154,9 +189,10 @@ impl<'a, P: Platform> Tables<'a, P> {
     pub(super) fn node_of(&self, cpu: CpuId) -> NodeId {
         self.cpu_nodes[cpu.0 as usize]
     }
-    /// Whether a CPU is online. All are when an allocator is made.
+    /// Whether a CPU is online. All are when an allocator is made. One that does not exist is not.
     pub fn is_online(&self, cpu: CpuId) -> bool {
-        self.pcp(self.preferred_zone(cpu), cpu).flags.load(Relaxed) & OFFLINE == 0
+        self.has_cpu(cpu)
+            && self.pcp(self.preferred_zone(cpu), cpu).flags.load(Relaxed) & OFFLINE == 0
     }
     /// CPUs that are online, on one node or in all.
     pub fn online_cpus(&self, node: Option<NodeId>) -> u32 {
@@ -165,14 +201,24 @@ impl<'a, P: Platform> Tables<'a, P> {
     }
 
     /// Distance between two nodes (LB A.3).
+    ///
+    /// # Panics
+    /// If there is no such node.
     pub fn distance(&self, from: NodeId, to: NodeId) -> u8 {
+        assert!(self.has_node(to), "no {to:?} of {}", self.nodes.len());
         self.distances[from.0 as usize * self.nodes.len() + to.0 as usize]
     }
     /// The zones that requests of a node try, in order.
+    ///
+    /// # Panics
+    /// If there is no such node.
     pub fn zonelist(&self, node: NodeId, this_node: bool) -> &'a [ZoneId] {
         self.nodes[node.0 as usize].zonelist(self.zonelist, this_node)
     }
     /// The zone that ordinary requests (`GFP_KERNEL`) of a CPU try first.
+    ///
+    /// # Panics
+    /// If there is no such CPU.
     pub fn preferred_zone(&self, cpu: CpuId) -> ZoneId {
         self.nodes[self.node_of(cpu).0 as usize].preferred()
     }
@@ -231,7 +277,11 @@ impl<'a, P: Platform> Tables<'a, P> {
         None
     }
     /// All pcps of a (zone, CPU).
+    ///
+    /// # Panics
+    /// If there is no such zone or CPU.
     pub fn pcps(&self, zone: ZoneId, cpu: CpuId) -> impl Iterator<Item = &'a Pcp> + use<'a, P> {
+        self.expect_zone(zone);
         core::iter::once(self.pcp(zone, cpu)).chain(self.cold_pcp(zone, cpu))
     }
     /// All pcps of a zone.

@@ -20,7 +20,7 @@ const FAST_ALL: u32 = FAST_FREE | 1;
 /// Blocks in a row that are handled at once.
 const ROW: u32 = 8;
 
-/// A pcp whose gate this value has closed. Opens it when dropped.
+/// A pcp whose gate this value has closed, until it is dropped: forgotten, it keeps it for ever.
 #[derive(Debug)]
 pub struct Closed<'a> {
     /// The pcp.
@@ -162,7 +162,7 @@ impl Pcp {
     /// cannot fence the CPU. A range that is parked here is on no list and stays as it is, and no
     /// fast operation enters until the allocator closes the pcp, which frees the range (PARK-1):
     /// whoever needs all pages on lists, or fast operations soon, drains the CPU first.
-    pub fn close<'a, P: Platform>(
+    pub(crate) fn close<'a, P: Platform>(
         &'a self,
         platform: &P,
         zone: &'a Zone,

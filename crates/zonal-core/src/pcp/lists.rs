@@ -117,12 +117,18 @@ impl ListMap {
     }
 
     /// Contents of a list.
+    ///
+    /// # Panics
+    /// If `list` is not below [`NR_LISTS`].
     pub fn of(&self, list: usize) -> (Order, Migratetype) {
         self.of[list]
     }
 
     /// Slots of one list where the largest holds `pages` pages: a tenth more than the limit, so
     /// that a stack that wanders up is moved down rarely, and room for the smallest refill.
+    ///
+    /// # Panics
+    /// If `list` is not below [`NR_LISTS`].
     pub fn capacity(&self, list: usize, pages: usize) -> usize {
         let (order, _) = self.of[list];
         let blocks = pages >> order.get();

@@ -11,17 +11,31 @@ use crate::zone::state::Zone;
 impl Pcp {
     /// Takes the gate and nothing else, waiting while somebody else has it: for a look at a pcp
     /// that cannot be fenced. Sequences go on.
-    pub fn look<'a, P: Platform>(
+    pub(crate) fn look<'a, P: Platform>(
         &'a self,
         platform: &P,
         zone: &'a Zone,
         slots: &'a [AtomicU32],
     ) -> Look<'a> {
-        while !ready::take(&self.gate) {
-            platform.relax();
+        loop {
+            match self.try_look(zone, slots) {
+                Some(look) => return look,
+                None => platform.relax(),
+            }
+        }
+    }
+
+    /// As [`look`](Self::look); `None` if somebody else has the gate.
+    pub(crate) fn try_look<'a>(
+        &'a self,
+        zone: &'a Zone,
+        slots: &'a [AtomicU32],
+    ) -> Option<Look<'a>> {
+        if !ready::take(&self.gate) {
+            return None;
         }
         let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
         // Room that is kept stays: whoever enters next, or closes, gives it back.
-        Look::new(Closed::new((self, zone, slots), word, self.parked.room()))
+        Some(Look::new(Closed::new((self, zone, slots), word, self.parked.room())))
     }
 }

@@ -438,9 +438,10 @@ impl Pcp {
         u64::from(self.count()).max(switched).max(active)
     }
 
-    /// Blocks on one list. Exact only while nothing runs on the CPU.
+    /// Blocks on one list; 0 where there is no such list. Exact only while nothing runs on the CPU.
     pub fn listed(&self, list: usize) -> u32 {
-        self.lists[list].len_with(PcpWord(self.word.load(Relaxed)), list)
+        let record = self.lists.get(list);
+        record.map_or(0, |record| record.len_with(PcpWord(self.word.load(Relaxed)), list))
     }
 
     /// What only slow ways count. Exact only while nothing runs on the CPU.

@@ -59,6 +59,9 @@ impl<'a> PercpuCounter<'a> {
     }
 
     /// Adds `amount` on `cpu`.
+    ///
+    /// # Panics
+    /// If there is no share for the CPU.
     pub fn add<W: Wait>(&self, wait: &W, cpu: CpuId, amount: i64) {
         let share = &self.shares[cpu.0 as usize];
         let batch = self.batch();
@@ -107,6 +110,9 @@ impl<'a> PercpuCounter<'a> {
 
     /// Adds `amount` on `cpu` if the sum then does not cross `limit`: does not exceed it going up,
     /// does not fall below it going down. Returns whether it was added.
+    ///
+    /// # Panics
+    /// If there is no share for the CPU.
     pub fn limited_add<W: Wait>(&self, wait: &W, cpu: CpuId, limit: i64, amount: i64) -> bool {
         if amount == 0 {
             return true;
@@ -138,6 +144,9 @@ impl<'a> PercpuCounter<'a> {
     }
 
     /// A CPU is gone: its share goes to the sum. `online` CPUs are left for the default batch.
+    ///
+    /// # Panics
+    /// If there is no share for the CPU.
     pub fn cpu_dead<W: Wait>(&self, wait: &W, cpu: CpuId, online: usize) {
         {
             let _folding = self.folding.lock(wait);

@@ -121,6 +121,8 @@ pub(crate) struct Counters {
     pub(crate) highatomic_free: AtomicU64,
     /// NUMA events folded so far; see `vmstat::numa` for the exact storage. Written at any time.
     numa: NumaCounters,
+    /// Pages that came since the machine was set up, without those that left.
+    came: AtomicI64,
 }
 
 /// The buddy of a zone, locked. Publishes what others read when it drops.
@@ -170,9 +172,15 @@ impl Zone {
     pub fn spanned(&self) -> u64 {
         self.spanned
     }
-    /// Pages without holes.
+    /// Pages without holes: those of the machine's description, those that came since it was set
+    /// up, and none that left.
     pub fn present(&self) -> u64 {
-        self.present
+        // Relaxed: a figure.
+        self.present.saturating_add_signed(self.counters.came.load(Relaxed))
+    }
+    /// So many pages came; below 0, left.
+    pub(crate) fn come(&self, pages: i64) {
+        self.counters.came.fetch_add(pages, Relaxed);
     }
     /// Pages handed to the buddy, and those that others hold in its place.
     pub fn managed(&self) -> u64 {

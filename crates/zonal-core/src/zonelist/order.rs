@@ -82,7 +82,11 @@ impl<'a> NodeTable<'a> {
     }
 
     /// Distance between two nodes.
+    ///
+    /// # Panics
+    /// If there is no such node.
     pub const fn distance(&self, from: NodeId, to: NodeId) -> u8 {
+        assert!((to.0 as usize) < self.nodes(), "a node that is not in the table");
         self.distance[from.0 as usize * self.nodes() + to.0 as usize]
     }
 }

@@ -203,10 +203,10 @@ impl Plan {
     pub fn allocator<'a>(&'a self, records: &'a mut Records) -> Result<Rebuilt<'a>, ReplayError> {
         let script = Script::new(self.zones.len(), self.cpus.len() as u32);
         let metadata = records.metadata();
-        let (words, blocks, slots) = (metadata.words, metadata.blocks, metadata.slots);
+        let (words, blocks) = (metadata.words, metadata.blocks);
         let allocator = Allocator::new(&self.machine(), self.policy, metadata, script)
             .map_err(ReplayError::Machine)?;
-        Ok(Rebuilt { allocator, words, blocks, slots })
+        Ok(Rebuilt { allocator, words, blocks })
     }
 }
 
@@ -219,8 +219,6 @@ pub struct Rebuilt<'a> {
     pub words: &'a [AtomicU64],
     /// Pageblock types.
     pub blocks: &'a [AtomicU8],
-    /// Slots of the lists.
-    pub slots: &'a [AtomicU32],
 }
 
 /// Whether a policy is to give the recorded kernel's marks.

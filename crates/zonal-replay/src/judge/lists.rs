@@ -56,9 +56,7 @@ impl<'r, 'a> Lists<'r, 'a> {
 
     fn closed(&self, key: ListKey) -> Option<Closed<'r>> {
         let allocator = &self.rebuilt.allocator;
-        let pcp = allocator.pcp(ZoneId(key.zone), CpuId(key.cpu.into()));
-        let zone = &allocator.zones()[key.zone as usize];
-        pcp.close(allocator.platform(), zone, self.rebuilt.slots)
+        allocator.tables().close(ZoneId(key.zone), CpuId(key.cpu.into()))
     }
 
     /// The number of a page in the core's tables, and back.

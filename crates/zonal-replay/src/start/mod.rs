@@ -160,8 +160,7 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
     for Warm { zone, cpu, high, alloc_factor, pages } in warm {
         let pcp = allocator.pcp(*zone, *cpu);
         let record = &allocator.zones()[zone.0 as usize];
-        let closed = pcp.close(allocator.platform(), record, rebuilt.slots);
-        let Some(mut closed) = closed else { continue };
+        let Some(mut closed) = allocator.tables().close(*zone, *cpu) else { continue };
         for list in 0..allocator.tables().lists().len() {
             let of_list = |page: &&(u64, usize)| page.1 == list;
             let count = pages.iter().filter(of_list).count() as u32;

@@ -426,11 +426,8 @@ mod tests {
             // The list of pages is active now, and the mark of the larger free is still there.
             let other = take(Order::ZERO);
             let allocator = &pool.shared.allocator;
-            let held = allocator.pcp(ZoneId(0), CpuId(cpu.0)).look(
-                allocator.platform(),
-                &allocator.zones()[0],
-                &[],
-            );
+            let held = allocator.tables().look(ZoneId(0), CpuId(cpu.0));
+            assert!(held.is_some());
             let buddy = || pool.zone_stats().next().unwrap().free_pages;
             let before = buddy();
             give(page, Order::ZERO);

@@ -236,9 +236,10 @@ impl<P: Platform> Ranges<'_, '_, P> {
     }
 
     /// The longest run of pages in a zone that a request could have now, those on per-CPU lists
-    /// and in depots not counted. One look at each block of the zone.
+    /// and in depots not counted. One look at each block of the zone. 0 without such a zone.
     pub fn longest(self, zone: ZoneId) -> u64 {
-        ZoneOps::new(self.on, self.on.zone(zone)).longest_run()
+        let zone = self.on.zones.get(usize::from(zone.0));
+        zone.map_or(0, |zone| ZoneOps::new(self.on, zone).longest_run())
     }
 
     /// The zone that has all of these pages, and their frames in it.

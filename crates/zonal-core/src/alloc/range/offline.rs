@@ -26,7 +26,9 @@ impl<P: Platform> Ranges<'_, '_, P> {
         owned.claim(&words, &found)?;
         owned.cut_out(&words, &found);
         let (zone, frames) = (owned.ops.zone, owned.frames());
-        zone.set_managed(zone.managed() - u64::from(frames.end - frames.start));
+        let left = frames.end - frames.start;
+        zone.set_managed(zone.managed() - u64::from(left));
+        zone.come(-i64::from(left));
         Ok(())
     }
 }
@@ -56,6 +58,7 @@ mod tests {
             ranges.offline(gone.clone()).unwrap();
             pool.setup();
             assert_eq!(pool.zones()[0].managed(), 4096 - 1024);
+            assert_eq!(pool.zones()[0].present(), 4096 - 1024);
             pool.validate().unwrap();
             for wrong in [gone.clone(), Pfn(1024)..Pfn(1025), Pfn(1000)..Pfn(1030)] {
                 assert!(ranges.free(wrong.clone()).is_err(), "{wrong:?}");
@@ -68,6 +71,7 @@ mod tests {
             assert!(held.len() > 2000 && held.iter().all(|page| !gone.contains(page)));
             held.iter().for_each(|page| pool.free(*page, Order::ZERO).unwrap());
             pool.online(ZoneId(0), gone.clone()).unwrap();
+            assert_eq!(pool.zones()[0].present(), 4096);
             pool.setup();
             pool.drain_all();
             assert_eq!((pool.zones()[0].managed(), pool.free_pages()), (4096, before));

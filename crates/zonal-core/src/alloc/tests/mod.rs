@@ -21,6 +21,7 @@ mod handover;
 #[cfg(feature = "history")]
 #[path = "../../history/alloc/tests/hot_cold.rs"]
 mod hot_cold;
+mod ids;
 mod lines;
 mod model;
 mod node_reclaim;
