@@ -296,8 +296,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// Takes a free block out of a zone's buddy, ignoring watermarks, while no request may see it.
-    /// `None` without a block of this order, or without such a zone. Requests that find nothing else
-    /// wait for [`restore_block`](Self::restore_block): it must follow soon, or
+    /// `None` without a block of this order, or without such a zone. Requests that find nothing
+    /// else wait for [`restore_block`](Self::restore_block): it must follow soon, or
     /// [`Ranges::keep_block`](range::Ranges::keep_block).
     pub fn isolate_block(&self, zone: ZoneId, order: Order) -> Option<Pfn> {
         self.tables.has_zone(zone).then(|| self.zone_ops(zone).isolate_block(order)).flatten()

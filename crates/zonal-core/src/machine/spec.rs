@@ -120,8 +120,8 @@ impl fmt::Display for MachineError {
             MachineError::ZoneOrder { position, zone, start_pfn, before, end_pfn } => write!(
                 f,
                 "zone {position} ({:?}, {}) starts before the end of the zone in front of it \
-                 ({:?}, {}): at page frame {start_pfn}, and that one ends at {end_pfn}; give zones by \
-                 ascending start, none overlapping another",
+                 ({:?}, {}): at page frame {start_pfn}, and that one ends at {end_pfn}; give zones \
+                 by ascending start, none overlapping another",
                 zone.0, zone.1, before.0, before.1
             ),
             MachineError::ZoneTwice(zone) => {
