@@ -23,8 +23,11 @@ use zonal_core::types::{Pfn, ZoneId};
 pub enum MemoryError {
     /// The page lies in no zone, or the range is empty there.
     Outside(Pfn),
-    /// Part of it is there already.
+    /// Part of it is there already. Nothing was changed.
     There(OnlineError),
+    /// Part of it is there already, and what precedes this page was brought online and is in use by
+    /// now: it stays. [`remove`] takes it away when it is free again.
+    Partly(Pfn, OnlineError),
     /// A page is in use, or was never there.
     InUse(RangeError),
     /// Somebody freed pages of it meanwhile that were not theirs.
@@ -40,6 +43,11 @@ impl fmt::Display for MemoryError {
                  may come"
             ),
             MemoryError::There(error) => error.fmt(f),
+            MemoryError::Partly(pfn, error) => write!(
+                f,
+                "{error}; what precedes {pfn:?} is online and in use: it stays until it is free \
+                 and is removed"
+            ),
             MemoryError::InUse(error) => write!(f, "memory cannot leave: {error}"),
             MemoryError::Freed(error) => write!(f, "memory that leaves was freed: {error}"),
         }
@@ -51,28 +59,56 @@ impl core::error::Error for MemoryError {}
 /// Brings pages online that were never there, or have left: in one zone or several. Watermarks and
 /// the sizes of lists follow.
 ///
+/// Calls may come at once, and beside [`remove`] and requests: each page comes online once, and who
+/// finds a part of its range there is refused. Limits follow when all calls have returned.
+///
 /// # Errors
-/// [`MemoryError::Outside`], with nothing changed; [`MemoryError::There`].
+/// [`MemoryError::Outside`], [`MemoryError::There`], with nothing changed; [`MemoryError::Partly`].
 pub fn add<P: Platform>(on: &Allocator<'_, P>, pages: Range<Pfn>) -> Result<(), MemoryError> {
-    let parts = || {
-        let mut at = pages.start;
-        core::iter::from_fn(move || {
-            let part = (at.0 < pages.end.0).then(|| part(on, at, pages.end))?;
-            at = part.as_ref().map_or(pages.end, |(_, part)| part.end);
-            Some(part)
-        })
-    };
     if pages.start.0 >= pages.end.0 {
         return Err(MemoryError::Outside(pages.start));
     }
     // All of it has a zone, before anything changes.
-    parts().try_for_each(|part| part.map(|_| ()))?;
-    for part in parts() {
+    parts(on, pages.clone()).try_for_each(|part| part.map(|_| ()))?;
+    for part in parts(on, pages.clone()) {
         let (zone, part) = part?;
-        on.online(zone, part).map_err(MemoryError::There)?;
+        if let Err(error) = on.online(zone, part.clone()) {
+            return Err(take_back(on, pages.start..part.start, error));
+        }
     }
     on.setup();
     Ok(())
+}
+
+/// Takes the pages away again that came in front of a part that is there already.
+fn take_back<P: Platform>(
+    on: &Allocator<'_, P>,
+    pages: Range<Pfn>,
+    error: OnlineError,
+) -> MemoryError {
+    let mut kept = None;
+    for (_, part) in parts(on, pages.clone()).flatten() {
+        if take_away(on, part.clone()).is_err() {
+            kept = Some(part.end);
+        }
+    }
+    if kept.is_some() {
+        on.setup();
+    }
+    kept.map_or(MemoryError::There(error), |end| MemoryError::Partly(end, error))
+}
+
+/// What of these pages lies in which zone, by rising number.
+fn parts<P: Platform>(
+    on: &Allocator<'_, P>,
+    pages: Range<Pfn>,
+) -> impl Iterator<Item = Result<(ZoneId, Range<Pfn>), MemoryError>> {
+    let mut at = pages.start;
+    core::iter::from_fn(move || {
+        let part = (at.0 < pages.end.0).then(|| part(on, at, pages.end))?;
+        at = part.as_ref().map_or(pages.end, |(_, part)| part.end);
+        Some(part)
+    })
 }
 
 /// The zone of page `at`, and what of the pages up to `end` lies in it.
@@ -87,15 +123,20 @@ fn part<P: Platform>(
 }
 
 /// Takes pages of one zone away. Afterwards nobody has them, and the memory may be turned off.
-/// Watermarks and the sizes of lists follow.
+/// Watermarks and the sizes of lists follow. Calls may come at once, as those of [`add`].
 ///
 /// # Errors
 /// [`MemoryError::InUse`], with nothing changed.
 pub fn remove<P: Platform>(on: &Allocator<'_, P>, pages: Range<Pfn>) -> Result<(), MemoryError> {
+    take_away(on, pages)?;
+    on.setup();
+    Ok(())
+}
+
+/// As [`remove`]; limits do not follow.
+fn take_away<P: Platform>(on: &Allocator<'_, P>, pages: Range<Pfn>) -> Result<(), MemoryError> {
     // Reserves are no reason to keep it.
     let gfp = Gfp::KERNEL | Gfp::MEMALLOC;
     on.ranges().alloc_at(pages.clone(), gfp).map_err(MemoryError::InUse)?;
-    on.ranges().offline(pages).map_err(MemoryError::Freed)?;
-    on.setup();
-    Ok(())
+    on.ranges().offline(pages).map_err(MemoryError::Freed)
 }

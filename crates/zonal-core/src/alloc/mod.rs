@@ -142,7 +142,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// ([`Zone::present`]).
     ///
     /// # Errors
-    /// [`OnlineError`] if the range is not inside the zone or not wholly unused.
+    /// [`OnlineError`], with nothing changed: the range is not inside the zone or not wholly unused.
     pub fn online(&self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
         Growth::new(&self.tables).come(zone, pages)
     }
@@ -169,9 +169,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 
     /// Computes what follows from the memory that is online: `min_free_kbytes`, watermarks,
-    /// reserves, statistics thresholds and the sizes of the per-CPU lists (LB C.3). While memory is
-    /// still to come, there are no watermarks yet: [`finish_growth`](Self::finish_growth) sets them
-    /// up.
+    /// reserves, statistics thresholds and the sizes of the per-CPU lists (LB C.3). Watermarks wait
+    /// for [`finish_growth`](Self::finish_growth) while memory is to come. Of calls at once the
+    /// first computes for all, and may return last.
     pub fn setup(&self) {
         Limits::new(&self.tables).setup();
     }

@@ -82,6 +82,7 @@ impl<'a, P: Platform> Tables<'a, P> {
             reclaim: ReclaimControl::new(machine, &policy.node_reclaim),
             growing: AtomicU32::new(0),
             sized: AtomicU32::new(0),
+            limits: AtomicU32::new(0),
             events: Events::default(),
             epoch: FastEpoch::default(),
         };

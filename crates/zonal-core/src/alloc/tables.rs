@@ -79,6 +79,8 @@ pub struct Tables<'a, P> {
     pub(super) growing: AtomicU32,
     /// 1 once the pcps have sizes.
     pub(super) sized: AtomicU32,
+    /// Limits that are to be computed, and whether somebody is at it (`Limits::follow`).
+    pub(super) limits: AtomicU32,
     pub(super) events: Events,
     /// Of all zones' `fast`.
     pub(super) epoch: FastEpoch,

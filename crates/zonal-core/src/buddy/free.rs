@@ -107,20 +107,29 @@ impl Buddy {
     ///
     /// # Errors
     /// As [`free_block`](Self::free_block), and in every build [`FreeCause::Overlaps`]; a block
-    /// that is held is refused whatever its order. Blocks before the refused one stay seeded.
+    /// that is held is refused whatever its order. Then nothing changes.
     pub fn seed(&mut self, frames: &Frames<'_>, range: Range<u32>) -> Result<(), FreeError> {
-        let mut idx = range.start;
-        while idx < range.end {
-            let fits = (range.end - idx).ilog2();
-            let aligned = frames.aligned(idx).trailing_zeros();
-            let order = super::list::order_of(fits.min(aligned).min(MAX));
-            let end = idx.saturating_add(order.pages() as u32);
+        let blocks = || {
+            let mut idx = range.start;
+            let end = range.end;
+            core::iter::from_fn(move || {
+                let fits = end.checked_sub(idx)?.checked_ilog2()?;
+                let aligned = frames.aligned(idx).trailing_zeros();
+                let order = super::list::order_of(fits.min(aligned).min(MAX));
+                let block = (idx, order);
+                idx = idx.saturating_add(order.pages() as u32);
+                Some(block)
+            })
+        };
+        let end_of = |(idx, order): (u32, Order)| idx.saturating_add(order.pages() as u32);
+        for (idx, order) in blocks() {
             check_slowly(frames, idx, order, frames.load(idx))?;
             // Behind all that was ever seeded no word was written, so none is read here.
-            check_inner(frames, idx, order, end.min(self.seeded_end))?;
+            check_inner(frames, idx, order, end_of((idx, order)).min(self.seeded_end))?;
+        }
+        for (idx, order) in blocks() {
             self.free_checked(frames, idx, order, FreeFlags { to_tail: true });
-            self.seeded_end = self.seeded_end.max(end);
-            idx = end;
+            self.seeded_end = self.seeded_end.max(end_of((idx, order)));
         }
         Ok(())
     }

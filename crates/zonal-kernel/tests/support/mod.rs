@@ -2,7 +2,7 @@
 //! test.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -18,9 +18,34 @@ use zonal_core::zonelist::Node;
 use zonal_kernel::fence::{FenceCell, Fences, Patience};
 use zonal_kernel::{Kernel, KernelPlatform};
 
+/// What happens in front of a mask, until it says that it did.
+type Interrupt = Box<dyn FnMut() -> bool>;
+
 thread_local! {
     /// The CPU that the thread plays.
     pub static CPU: Cell<u32> = const { Cell::new(0) };
+    static INTERRUPT: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
+    /// Masks of the thread that are not undone.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// From now on this happens in front of each mask of this thread that is not inside of another,
+/// until it says that it did.
+pub fn on_mask(interrupt: Interrupt) {
+    INTERRUPT.set(Some(interrupt));
+}
+
+/// Whether it did. It does not happen any more.
+pub fn came() -> bool {
+    INTERRUPT.take().is_none()
+}
+
+/// An interrupt, if one is to come.
+fn interrupt() {
+    let Some(mut interrupt) = INTERRUPT.take() else { return };
+    if !interrupt() {
+        INTERRUPT.set(Some(interrupt));
+    }
 }
 
 /// The kernel: remembers whom it interrupted.
@@ -37,11 +62,15 @@ impl Kernel for TestKernel {
         CPU.get()
     }
     fn mask(&self) -> usize {
+        if DEPTH.replace(DEPTH.get() + 1) == 0 {
+            interrupt();
+        }
         self.masks.fetch_add(1, SeqCst);
         0
     }
     fn unmask(&self, _was: usize) {
         self.masks.fetch_sub(1, SeqCst);
+        DEPTH.set(DEPTH.get() - 1);
     }
     fn has_sections(&self) -> bool {
         self.has_sections

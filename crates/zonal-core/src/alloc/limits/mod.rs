@@ -17,8 +17,25 @@ use super::tables::Tables;
 use super::zone_ops::ZoneOps;
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
-use crate::sync::Ordering::Relaxed;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::zone::state::Zone;
+
+/// In `Tables::limits`, what is to be computed: all that follows from the memory,
+const SETUP: u32 = 1;
+/// the same, of memory that came while requests were served,
+const GROWN: u32 = 1 << 1;
+/// watermarks, and what follows from them,
+const WATERMARKS: u32 = 1 << 2;
+/// reserves,
+const RESERVES: u32 = 1 << 3;
+/// sizes of the pcps,
+const SIZES: u32 = 1 << 4;
+/// thresholds of the counters,
+const THRESHOLDS: u32 = 1 << 5;
+/// limits of node reclaim.
+const RECLAIM: u32 = 1 << 6;
+/// Somebody is at it.
+const BUSY: u32 = 1 << 31;
 
 pub(super) use watermarks::total_reserve_of;
 
@@ -47,6 +64,69 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
     /// Computes what follows from the memory that is online (LB C.3). While memory is still to
     /// come, there are no watermarks yet.
     pub fn setup(self) {
+        self.follow(SETUP);
+    }
+
+    /// What follows from memory that came online while requests were served. All of it is computed
+    /// when this returns.
+    pub fn setup_grown(self) {
+        self.follow(GROWN);
+        // Acquire: pairs with the Release in `follow`.
+        while self.on.limits.load(Acquire) & BUSY != 0 {
+            self.on.platform.relax();
+        }
+    }
+
+    /// Has some of it computed: here, or by whoever computes limits at this moment, who does it
+    /// once more. Nobody waits, and once all who asked have returned, limits are as the last of
+    /// them found the machine.
+    pub(super) fn follow(self, what: u32) {
+        let asked = &self.on.limits;
+        // Release: pairs with the Acquire of the exchange below, so what is computed follows from
+        // all that the caller wrote before. Acquire: pairs with the Release of who computed last.
+        if asked.fetch_or(what | BUSY, AcqRel) & BUSY != 0 {
+            return;
+        }
+        loop {
+            // Acquire: pairs with the Release of who asked.
+            let what = asked.swap(BUSY, Acquire) & !BUSY;
+            if what != 0 {
+                self.compute(what);
+                // Release: pairs with the Acquire of who comes next, and of `setup_grown`.
+            } else if asked.compare_exchange(BUSY, 0, Release, Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    fn compute(self, what: u32) {
+        if what & GROWN != 0 {
+            self.compute_grown();
+        } else if what & SETUP != 0 {
+            self.compute_all();
+        }
+        self.compute_parts(what);
+    }
+
+    fn compute_parts(self, what: u32) {
+        if what & WATERMARKS != 0 {
+            self.set_watermarks();
+        } else if what & RESERVES != 0 {
+            self.set_reserves();
+            self.refresh_zones();
+        }
+        if what & SIZES != 0 {
+            self.set_sizes(0);
+        }
+        if what & THRESHOLDS != 0 {
+            self.set_thresholds();
+        }
+        if what & RECLAIM != 0 {
+            self.on.reclaim.set_limits(self.on.zones, self.on.nodes);
+        }
+    }
+
+    fn compute_all(self) {
         let growing = self.on.is_growing();
         if self.on.sized.swap(1, Relaxed) == 0 && (growing || !self.sizes_follow_watermarks()) {
             self.set_sizes(0);
@@ -68,8 +148,7 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
         self.on.reclaim.set_limits(self.on.zones, self.on.nodes);
     }
 
-    /// What follows from memory that came online while requests were served.
-    pub fn setup_grown(self) {
+    fn compute_grown(self) {
         #[cfg(feature = "history")]
         if self.on.policy().pcp.recompute == Recompute::DeferredInit {
             self.set_sizes(0);

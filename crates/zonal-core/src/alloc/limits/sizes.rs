@@ -1,7 +1,7 @@
 //! Sizes of the pcps: computed, written to every pcp, and recomputed when a CPU comes or goes (LB
 //! E.4, E.11).
 
-use super::Limits;
+use super::{Limits, SIZES, THRESHOLDS};
 use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::pcp_ops::PcpOps;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
@@ -94,7 +94,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
                 self.set_sizes(1);
             }
             self.set_offline(cpu, false);
-            self.set_thresholds();
+            self.follow(THRESHOLDS);
         }
     }
 
@@ -116,10 +116,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
             self.zone_ops(zone).owned().give_all_back(cpu);
             self.zone_ops(zone).leave_depot(cpu);
         }
-        self.set_thresholds();
-        if self.sizes_follow_cpus() {
-            self.set_sizes(0);
-        }
+        self.follow(THRESHOLDS | if self.sizes_follow_cpus() { SIZES } else { 0 });
     }
 
     fn sizes_follow_cpus(self) -> bool {

@@ -1,7 +1,7 @@
 //! Values that are written while the allocator runs, with the kernel's ranges, and what follows
 //! from each (LB I.5).
 
-use super::Limits;
+use super::{Limits, RECLAIM, RESERVES, SIZES, WATERMARKS};
 use crate::alloc::tunables::{Sysctl, SysctlError};
 use crate::pcp::size::HighFraction;
 use crate::platform::Platform;
@@ -18,12 +18,12 @@ impl<P: Platform> Limits<'_, '_, P> {
             Sysctl::MinFreeKbytes => {
                 let kbytes = within(0, int_max).ok_or(refuse("0 and above"))?;
                 tunables.write_min_free_kbytes(kbytes);
-                self.set_watermarks();
+                self.follow(WATERMARKS);
             }
             Sysctl::WatermarkScaleFactor => {
                 let factor = within(1, 3000).ok_or(refuse("1 to 3000"))?;
                 tunables.set_scale_factor(factor);
-                self.set_watermarks();
+                self.follow(WATERMARKS);
             }
             Sysctl::WatermarkBoostFactor => {
                 let factor = within(0, int_max).ok_or(refuse("0 and above"))?;
@@ -34,14 +34,13 @@ impl<P: Platform> Limits<'_, '_, P> {
                     .and_then(|value| HighFraction::new(value as i32).ok())
                     .ok_or(refuse("0, and 8 and above"))?;
                 tunables.set_high_fraction(fraction.get());
-                self.set_sizes(0);
+                self.follow(SIZES);
             }
             Sysctl::LowmemReserveRatio(kind) => {
                 let ratio = i32::try_from(value).map_err(|_| refuse("32-bit integers"))?;
                 let ratio = watermark::lowmem_ratio_stored(ratio);
                 tunables.set_lowmem_ratio(kind, ratio);
-                self.set_reserves();
-                self.refresh_zones();
+                self.follow(RESERVES);
             }
             Sysctl::NumaStat => {
                 let fixed = !self.on.policy().numa.enable.can_be_off();
@@ -59,12 +58,12 @@ impl<P: Platform> Limits<'_, '_, P> {
             Sysctl::MinUnmappedRatio => {
                 let percent = within(0, 100).ok_or(refuse("0 to 100"))?;
                 reclaim.set_min_unmapped_ratio(percent);
-                reclaim.set_limits(self.on.zones, self.on.nodes);
+                self.follow(RECLAIM);
             }
             Sysctl::MinSlabRatio => {
                 let percent = within(0, 100).ok_or(refuse("0 to 100"))?;
                 reclaim.set_min_slab_ratio(percent);
-                reclaim.set_limits(self.on.zones, self.on.nodes);
+                self.follow(RECLAIM);
             }
             Sysctl::DefragMode => {
                 tunables.set_defrag_mode(within(0, 1).ok_or(refuse("0 and 1"))?);
