@@ -2,11 +2,21 @@
 
 mod support;
 
+use std::num::NonZeroU64;
+
 use support::{Machine2, TestKernel};
-use zonal_core::alloc::{Refusal, Request, hot, range::RangeError};
+use zonal_core::alloc::hot::{self, Own};
+use zonal_core::alloc::{Allocator, Refusal, Request, range::RangeError};
 use zonal_core::gfp::Gfp;
-use zonal_core::types::{NodeId, Order, Pfn};
+use zonal_core::platform::Platform;
+use zonal_core::types::{CpuId, NodeId, Order, Pfn};
 use zonal_kernel::pages::{self, order_of};
+
+/// What a CPU serves itself from.
+fn own_of<'a, P: Platform>(on: &Allocator<'a, P>, cpu: u32) -> Option<Own<'a>> {
+    // SAFETY: (1) every test has one allocator.
+    unsafe { Own::new(on, CpuId(cpu)) }
+}
 
 #[test]
 fn any_number_of_pages_comes_back_in_any_parts() {
@@ -79,6 +89,7 @@ fn what_is_wrong_is_refused_and_nothing_is_lost() {
 fn a_fast_path_that_fails_changes_nothing_and_one_that_serves_is_as_the_call() {
     Machine2::default().with(TestKernel::default(), |on| {
         let all = on.free_pages();
+        let own = own_of(on, 0).unwrap();
         let request = Request::new(Order::ZERO);
         assert_eq!(hot::alloc(on, request), None, "the lists are empty");
         let page = hot::alloc_missed(on, request).unwrap();
@@ -89,10 +100,14 @@ fn a_fast_path_that_fails_changes_nothing_and_one_that_serves_is_as_the_call() {
         assert_eq!(hot::alloc(on, request), Some(page), "the hottest page");
         let eight = Order::new(3).unwrap();
         assert_eq!(hot::free(on, page, eight), Err((page, eight)), "as a block of another order");
+        assert_eq!(own.free(on, page, eight), Err((page, eight)), "as a block of another order");
         assert_eq!(hot::free(on, page, Order::ZERO), Ok(()));
+        assert_eq!(own.alloc(on, Order::ZERO, Gfp::KERNEL), Some(page), "the same lists");
+        assert_eq!(own.free(on, page, Order::ZERO), Ok(()));
         for pfn in [page, Pfn(0), Pfn(u64::MAX)] {
-            let again = hot::free(on, pfn, Order::ZERO);
-            assert_eq!(again, Err((pfn, Order::ZERO)), "it is not handed out");
+            for again in [hot::free(on, pfn, Order::ZERO), own.free(on, pfn, Order::ZERO)] {
+                assert_eq!(again, Err((pfn, Order::ZERO)), "it is not handed out");
+            }
         }
         assert_eq!(on.free_pages(), all);
     });
@@ -102,26 +117,45 @@ fn a_fast_path_that_fails_changes_nothing_and_one_that_serves_is_as_the_call() {
 fn a_range_that_the_cpu_keeps_comes_and_goes_by_the_fast_path() {
     Machine2::default().with(TestKernel::default(), |on| {
         let all = on.free_pages();
-        assert_eq!(hot::alloc_range(on, 3, Gfp::KERNEL), None, "none is kept");
+        let own = own_of(on, 0).unwrap();
+        let number = |pages| NonZeroU64::new(pages).unwrap();
+        let alloc = |pages| own.alloc_range(on, number(pages), Gfp::KERNEL);
+        let free = |pfn, pages| own.free_range(on, pfn, number(pages));
+        assert_eq!(alloc(3), None, "none is kept");
         let first = pages::alloc(on, 3, 1, Gfp::KERNEL).unwrap();
-        assert!(!hot::free_range(on, first, 3), "no room is kept");
+        assert_eq!(free(first, 3), Err((first, number(3))), "no room is kept");
         pages::free(on, first..Pfn(first.0 + 3)).unwrap();
-        assert_eq!(hot::alloc_range(on, 3, Gfp::KERNEL), Some(first));
-        assert_eq!(hot::alloc_range(on, 3, Gfp::KERNEL), None, "it is handed out");
+        assert_eq!(alloc(3), Some(first));
+        assert_eq!(alloc(3), None, "it is handed out");
         // Of another length, in another place, and as something else than it is.
         let wrong = [(first.0, 2), (first.0, 5), (first.0 + 1, 3), (first.0, 4), (0, 3)];
         for (pfn, pages) in wrong.into_iter().chain([(u64::MAX, 3), (first.0, u64::MAX)]) {
-            assert!(!hot::free_range(on, Pfn(pfn), pages), "{pages} pages at {pfn}");
+            let refused = free(Pfn(pfn), pages);
+            assert_eq!(refused, Err((Pfn(pfn), number(pages))), "{pages} pages at {pfn}");
         }
-        assert!(hot::free_range(on, first, 3));
-        assert!(!hot::free_range(on, first, 3), "it is free");
-        for pages in [0, 1, 2, 4, 5, 512, u64::MAX] {
-            assert_eq!(hot::alloc_range(on, pages, Gfp::KERNEL), None, "{pages} pages");
+        assert_eq!(free(first, 3), Ok(()));
+        assert!(free(first, 3).is_err(), "it is free");
+        assert_eq!(hot::alloc_range(on, number(3), Gfp::KERNEL), Some(first), "the same range");
+        assert!(hot::free_range(on, first, number(3)));
+        assert!(!hot::free_range(on, first, number(3)), "it is free");
+        for pages in [1, 2, 4, 5, 512, u64::MAX] {
+            assert_eq!(alloc(pages), None, "{pages} pages");
         }
-        assert_eq!(hot::alloc_range(on, 3, Gfp::KERNEL), Some(first));
+        assert_eq!(alloc(3), Some(first));
         pages::free(on, first..Pfn(first.0 + 3)).unwrap();
         assert!(pages::free(on, first..Pfn(first.0 + 3)).is_err(), "it is free");
         assert_eq!(on.free_pages(), all);
         on.validate().unwrap();
     });
+}
+
+#[test]
+fn a_cpu_that_is_not_there_or_has_sections_has_nothing_of_its_own() {
+    Machine2::default().with(TestKernel::default(), |on| {
+        for cpu in [2, 3, u32::MAX] {
+            assert!(own_of(on, cpu).is_none(), "CPU {cpu}");
+        }
+    });
+    let kernel = TestKernel { has_sections: true, ..TestKernel::default() };
+    Machine2::default().with(kernel, |on| assert!(own_of(on, 0).is_none()));
 }

@@ -7,13 +7,12 @@ use core::ops::Range;
 use zonal_core::alloc::{Allocator, OnlineError};
 use zonal_core::early::{Early, EarlyError, Want};
 use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
-use zonal_core::policy::Policy;
 use zonal_core::types::NodeId;
 use zonal_kernel::KernelPlatform;
 use zonal_kernel::fence::{Fences, Patience};
 use zonal_kernel::zones::{self, FirmwareError, Limits, NO_ZONE};
 
-use crate::home::{Core, Ostd, REGIONS};
+use crate::home::{Core, Ostd, POLICY, REGIONS};
 
 /// Where OSTD maps all memory, on x86-64. The kernel tests compare it with what OSTD says of a
 /// frame.
@@ -123,12 +122,12 @@ pub(crate) fn bring_up(early: &mut Early<REGIONS>) -> Result<Core, BootError> {
     let zones = keep(early, &found[..count])?;
     let machine =
         Machine { distances: &[10], zones, cpus: nodes, cache_slice_bytes: 0, caches: &[] };
-    let layout = Layout::of(&machine, &Policy::KERNEL).map_err(BootError::Machine)?;
+    let layout = Layout::of(&machine, &POLICY).map_err(BootError::Machine)?;
     let memory = take(early, layout.carve_bytes())?;
     let metadata = layout.carve(memory).map_err(BootError::Machine)?;
     // No section of the kernel's own, so no fence is ever asked for.
     let platform = KernelPlatform::new(Ostd, Fences::new(&[], Patience::DEFAULT));
-    let core = Allocator::new(&machine, Policy::KERNEL, metadata, platform);
+    let core = Allocator::new(&machine, POLICY, metadata, platform);
     let core = core.map_err(BootError::Machine)?;
     early.hand_over(&core).map_err(BootError::Online)?;
     core.setup();

@@ -3,18 +3,23 @@
 use ostd::util::id_set::Id as _;
 use zonal_core::alloc::Allocator;
 use zonal_core::platform::FixedPolicy;
-use zonal_core::policy::Policy;
+use zonal_core::policy::{Grouping, Policy};
 use zonal_kernel::{Kernel, KernelPlatform};
 
 /// Stretches of memory that OSTD may tell of.
 pub(crate) const REGIONS: usize = 64;
+
+/// That of kernels, without groups of pageblocks: OSTD's requests do not say whether pages can be
+/// moved or reclaimed, so all are of one type.
+pub(crate) const POLICY: Policy =
+    Policy { name: "ostd", mobility_grouping: Grouping::Off, ..Policy::KERNEL };
 
 /// OSTD, as the allocator needs it.
 #[derive(Debug)]
 pub struct Ostd;
 
 impl Kernel for Ostd {
-    const POLICY: Option<FixedPolicy> = Some(Policy::fix(&Policy::KERNEL));
+    const POLICY: Option<FixedPolicy> = Some(Policy::fix(&POLICY));
 
     #[inline(always)]
     fn cpu(&self) -> u32 {

@@ -23,6 +23,9 @@
 //!   at [`LINEAR`].
 //! - **OSTD-3** the core is called with interrupts of the CPU off, so no handler comes in between
 //!   and no thread changes its CPU: masking them again is nothing.
+//! - **OSTD-4** a CPU's `OWN` is null, or what the core says that the CPU serves itself from: only
+//!   that CPU writes it, with interrupts off, once it has seen that `is_up`. A kernel has one
+//!   allocator, so there is one core, whatever [`Frames`] it is called through.
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -37,30 +40,43 @@ extern crate alloc;
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
 use core::fmt::{self, Write};
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, transmute};
+use core::num::{NonZeroU64, NonZeroUsize};
 use core::ops::Range;
 use core::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use ostd::cpu_local_cell;
 use ostd::irq::{self, DisabledLocalIrqGuard};
 use ostd::mm::frame::GlobalFrameAllocator;
 use ostd::mm::{PAGE_SIZE, Paddr};
 use ostd::sync::{LocalIrqDisabled, SpinLock};
-use zonal_core::alloc::{Request, hot};
+use zonal_core::alloc::hot::Own;
 use zonal_core::early::Early;
 use zonal_core::gfp::Gfp;
+use zonal_core::platform::Platform as _;
 use zonal_core::types::{Order, Pfn};
 use zonal_kernel::pages;
 
 use home::REGIONS;
 
+/// Two pages.
+const TWO_PAGES: usize = 2 * PAGE_SIZE;
+/// The order of a block of them.
+const TWO: Order = Order::new(1).expect("an order");
+
 pub use boot::{BootError, LARGEST_GAP, LINEAR, MAPPED};
 pub use home::{Core, Ostd};
 
-/// The frame allocator: a `static` marked with `ostd::global_frame_allocator`.
-pub struct Frames {
+/// The frame allocator: a `static` marked with `ostd::global_frame_allocator`. A kernel has one:
+/// all values of this type are the same allocator.
+#[derive(Default)]
+pub struct Frames;
+
+/// What [`Frames`] stands for.
+struct Global {
     early: SpinLock<Early<REGIONS>, LocalIrqDisabled>,
     core: UnsafeCell<MaybeUninit<Core>>,
     is_up: AtomicBool,
@@ -69,10 +85,22 @@ pub struct Frames {
 
 // SAFETY: (1) `core` is shared only once it is never written any more (OSTD-1), and the allocator
 // itself may be used by all CPUs at once.
-unsafe impl Sync for Frames {}
+unsafe impl Sync for Global {}
+
+static GLOBAL: Global = Global {
+    early: SpinLock::new(Early::new()),
+    core: UnsafeCell::new(MaybeUninit::uninit()),
+    is_up: AtomicBool::new(false),
+    counts: Counts { late: AtomicU64::new(0), refused: AtomicU64::new(0) },
+};
+
+cpu_local_cell! {
+    /// What this CPU serves itself from: an `Own`; null where it has not asked yet (OSTD-4).
+    static OWN: *const () = core::ptr::null();
+}
 
 /// What happened that should be rare.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
     late: AtomicU64,
     refused: AtomicU64,
@@ -80,26 +108,15 @@ struct Counts {
 
 impl fmt::Debug for Frames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_up = self.is_up.load(Relaxed);
-        f.debug_struct("Frames").field("is_up", &is_up).field("counts", &self.counts).finish()
-    }
-}
-
-impl Default for Frames {
-    fn default() -> Frames {
-        Frames::new()
+        let is_up = GLOBAL.is_up.load(Relaxed);
+        f.debug_struct("Frames").field("is_up", &is_up).field("counts", &GLOBAL.counts).finish()
     }
 }
 
 impl Frames {
-    /// An allocator without memory.
+    /// The allocator. It has no memory until OSTD has told of some.
     pub const fn new() -> Frames {
-        Frames {
-            early: SpinLock::new(Early::new()),
-            core: UnsafeCell::new(MaybeUninit::uninit()),
-            is_up: AtomicBool::new(false),
-            counts: Counts { late: AtomicU64::new(0), refused: AtomicU64::new(0) },
-        }
+        Frames
     }
 
     /// Calls `body` with the core, with interrupts off. `None`: no frame was asked for yet.
@@ -109,24 +126,43 @@ impl Frames {
     }
 
     /// The core, once the first frame was asked for. Interrupts are off (OSTD-3).
-    #[inline(always)]
-    fn core(&self) -> Option<&Core> {
+    fn core(&self) -> Option<&'static Core> {
         // Acquire: pairs with the Release in `bring_up`.
-        if !self.is_up.load(Acquire) {
+        if !GLOBAL.is_up.load(Acquire) {
             return None;
         }
         // SAFETY: (1) written before `is_up` was set, and never again (OSTD-1).
-        Some(unsafe { (*self.core.get()).assume_init_ref() })
+        Some(unsafe { (*GLOBAL.core.get()).assume_init_ref() })
+    }
+
+    /// The core and what the running CPU serves itself from, once it has asked for that.
+    #[inline(always)]
+    fn own(&self, _off: &DisabledLocalIrqGuard) -> Option<(&'static Core, Own<'static>)> {
+        // SAFETY: (1) null or an `Own`, which is a reference and nothing else (OSTD-4).
+        let own = unsafe { transmute::<*const (), Option<Own<'static>>>(OWN.load()) }?;
+        // SAFETY: (1) this CPU has seen that it is up (OSTD-4), and it is never written again
+        // (OSTD-1).
+        Some((unsafe { (*GLOBAL.core.get()).assume_init_ref() }, own))
+    }
+
+    /// Has the running CPU know what it serves itself from, on its first way past the fast path.
+    fn settle(&self, core: &'static Core, _off: &DisabledLocalIrqGuard) {
+        if OWN.load().is_null() {
+            // SAFETY: (1) a kernel has one core (OSTD-4).
+            let own = unsafe { Own::new(core, core.platform().cpu()) };
+            // SAFETY: (1) an `Option` of a reference is a pointer, null if there is none.
+            OWN.store(unsafe { transmute::<Option<Own<'static>>, *const ()>(own) });
+        }
     }
 
     /// Pages that OSTD had before there was an allocator, and gave back since.
     pub fn late_pages(&self) -> u64 {
-        self.counts.late.load(Relaxed)
+        GLOBAL.counts.late.load(Relaxed)
     }
 
     /// Frees that were refused: of pages that are free, or were never memory.
     pub fn refused_frees(&self) -> u64 {
-        self.counts.refused.load(Relaxed)
+        GLOBAL.counts.refused.load(Relaxed)
     }
 
     /// `/proc/zoneinfo` of this kernel.
@@ -145,19 +181,19 @@ impl Frames {
     /// machine.
     #[cold]
     #[inline(never)]
-    fn bring_up(&self) -> Option<&Core> {
-        let mut early = self.early.lock();
-        if !self.is_up.load(Relaxed) {
+    fn bring_up(&self) -> Option<&'static Core> {
+        let mut early = GLOBAL.early.lock();
+        if !GLOBAL.is_up.load(Relaxed) {
             match boot::bring_up(&mut early) {
                 // SAFETY: (1) the lock is held, and nobody reads before `is_up` (OSTD-1).
-                Ok(core) => unsafe { (*self.core.get()).write(core) },
+                Ok(core) => unsafe { (*GLOBAL.core.get()).write(core) },
                 Err(error) => {
                     ostd::early_println!("zonal: no frame allocator: {}", error);
                     return None;
                 }
             };
             // Release: pairs with the Acquire in `core`.
-            self.is_up.store(true, Release);
+            GLOBAL.is_up.store(true, Release);
         }
         drop(early);
         self.core()
@@ -166,8 +202,9 @@ impl Frames {
     /// What the running CPU's lists do not have: other blocks, any number of pages, and what is
     /// asked for first of all.
     #[inline(never)]
-    fn alloc_pages(&self, layout: Layout, _off: DisabledLocalIrqGuard) -> Option<Paddr> {
+    fn alloc_pages(&self, layout: Layout, off: DisabledLocalIrqGuard) -> Option<Paddr> {
         let core = self.core().or_else(|| self.bring_up())?;
+        self.settle(core, &off);
         let pages = layout.size().div_ceil(PAGE_SIZE) as u64;
         let align = layout.align().div_ceil(PAGE_SIZE) as u64;
         pages::alloc(core, pages, align, Gfp::KERNEL).ok().map(addr_of)
@@ -183,12 +220,12 @@ impl Frames {
         if pages::free(core, pages.clone()).is_ok() {
             return;
         }
-        let released = self.early.lock().release_to(core, bytes.clone());
+        let released = GLOBAL.early.lock().release_to(core, bytes.clone());
         match released {
-            Ok(_) => self.counts.late.fetch_add(pages.end.0 - pages.start.0, Relaxed),
+            Ok(_) => GLOBAL.counts.late.fetch_add(pages.end.0 - pages.start.0, Relaxed),
             Err(error) => {
                 ostd::early_println!("zonal: a free of {:#x?} is refused: {}", bytes, error);
-                self.counts.refused.fetch_add(1, Relaxed)
+                GLOBAL.counts.refused.fetch_add(1, Relaxed)
             }
         };
     }
@@ -204,12 +241,23 @@ fn pages_of(bytes: &Range<u64>) -> Range<Pfn> {
     Pfn(bytes.start / page)..Pfn(bytes.end / page)
 }
 
-/// The order of a block of so many bytes, a multiple of a page's, if there is one.
+/// The order of a block of so many bytes, a power of two.
 #[inline(always)]
 fn order_of(bytes: usize) -> Option<Order> {
     // Of no bytes at all the order is far too large.
-    let order = bytes.trailing_zeros().wrapping_sub(PAGE_SIZE.trailing_zeros());
-    if bytes & bytes.wrapping_sub(1) == 0 { Order::new(order) } else { None }
+    Order::new(bytes.trailing_zeros().wrapping_sub(PAGE_SIZE.trailing_zeros()))
+}
+
+/// Whether so many bytes are taken for a block, and not for a range: a power of two, and none.
+#[inline(always)]
+fn is_block(bytes: usize) -> bool {
+    bytes & bytes.wrapping_sub(1) == 0
+}
+
+/// The pages that so many bytes take.
+#[inline(always)]
+fn pages_over(bytes: NonZeroUsize) -> NonZeroU64 {
+    NonZeroU64::MIN.saturating_add(((bytes.get() - 1) / PAGE_SIZE) as u64)
 }
 
 /// The address of a page.
@@ -220,46 +268,81 @@ fn addr_of(pfn: Pfn) -> Paddr {
 
 // Pages, blocks and ranges have code of their own, and keep nothing for the slow path that it can
 // work out again: the fast paths save no register, and all else is a call that does not come back.
+// So have the blocks of two pages: what is known when compiled costs nothing.
 impl Frames {
     /// A block from the running CPU's lists.
-    #[inline(never)]
-    fn alloc_block(&self, order: Order) -> Option<Paddr> {
+    #[inline(always)]
+    fn alloc_order(&self, order: Order) -> Option<Paddr> {
         let off = irq::disable_local();
-        match self.core().and_then(|core| hot::alloc(core, Request::new(order))) {
+        match self.own(&off).and_then(|(core, own)| own.alloc(core, order, Gfp::KERNEL)) {
             Some(pfn) => Some(addr_of(pfn)),
             None => self.alloc_block_by_core(order, off),
         }
     }
 
-    /// Any number of pages, or where they are aligned to more than that.
     #[inline(never)]
-    fn alloc_range(&self, layout: Layout) -> Option<Paddr> {
-        let off = irq::disable_local();
-        let pages = (layout.size() / PAGE_SIZE) as u64;
-        if let Some(core) = self.core()
-            && layout.align() <= layout.size()
-            && let Some(pfn) = hot::alloc_range(core, pages, Gfp::KERNEL)
-        {
-            return Some(addr_of(pfn));
+    fn alloc_page(&self) -> Option<Paddr> {
+        self.alloc_order(Order::ZERO)
+    }
+
+    #[inline(never)]
+    fn alloc_two(&self) -> Option<Paddr> {
+        self.alloc_order(TWO)
+    }
+
+    /// A block of any order.
+    #[inline(never)]
+    fn alloc_block(&self, size: usize) -> Option<Paddr> {
+        match order_of(size) {
+            Some(order) => self.alloc_order(order),
+            None => self.alloc_by_core(size, irq::disable_local()),
         }
-        self.alloc_pages(layout, off)
+    }
+
+    /// Any number of pages: so many bytes, or what is missing of the last page more.
+    #[inline(never)]
+    fn alloc_range(&self, size: NonZeroUsize) -> Option<Paddr> {
+        let off = irq::disable_local();
+        let pages = pages_over(size);
+        let kept =
+            self.own(&off).and_then(|(core, own)| own.alloc_range(core, pages, Gfp::KERNEL));
+        match kept {
+            Some(pfn) => Some(addr_of(pfn)),
+            None => self.alloc_by_core(pages.get() as usize * PAGE_SIZE, off),
+        }
+    }
+
+    /// Where pages are to be aligned to more than one. That of a block is aligned to its size.
+    #[cold]
+    #[inline(never)]
+    fn alloc_aligned(&self, layout: Layout) -> Option<Paddr> {
+        match order_of(layout.size()).filter(|_| is_block(layout.size())) {
+            Some(order) if layout.align() <= layout.size() => self.alloc_order(order),
+            _ => self.alloc_pages(layout, irq::disable_local()),
+        }
+    }
+
+    /// So many bytes, as [`alloc_pages`](Self::alloc_pages).
+    #[cold]
+    #[inline(never)]
+    fn alloc_by_core(&self, size: usize, off: DisabledLocalIrqGuard) -> Option<Paddr> {
+        self.alloc_pages(Layout::from_size_align(size, PAGE_SIZE).ok()?, off)
     }
 
     /// As [`alloc_pages`](Self::alloc_pages).
     #[cold]
     #[inline(never)]
     fn alloc_block_by_core(&self, order: Order, off: DisabledLocalIrqGuard) -> Option<Paddr> {
-        let size = PAGE_SIZE << order.get();
-        self.alloc_pages(Layout::from_size_align(size, size).ok()?, off)
+        self.alloc_by_core(PAGE_SIZE << order.get(), off)
     }
 
     /// A block back onto the running CPU's lists.
-    #[inline(never)]
-    fn free_block(&self, addr: Paddr, order: Order) {
+    #[inline(always)]
+    fn free_order(&self, addr: Paddr, order: Order) {
         let off = irq::disable_local();
         let pfn = Pfn((addr / PAGE_SIZE) as u64);
-        let freed = match self.core() {
-            Some(core) => hot::free(core, pfn, order),
+        let freed = match self.own(&off) {
+            Some((core, own)) => own.free(core, pfn, order),
             None => Err((pfn, order)),
         };
         if let Err((pfn, order)) = freed {
@@ -267,14 +350,36 @@ impl Frames {
         }
     }
 
-    /// The same of any number of pages.
     #[inline(never)]
-    fn free_range(&self, addr: Paddr, size: usize) {
+    fn free_page(&self, addr: Paddr) {
+        self.free_order(addr, Order::ZERO);
+    }
+
+    #[inline(never)]
+    fn free_two(&self, addr: Paddr) {
+        self.free_order(addr, TWO);
+    }
+
+    /// A block of any order.
+    #[inline(never)]
+    fn free_block(&self, addr: Paddr, size: usize) {
+        match order_of(size) {
+            Some(order) => self.free_order(addr, order),
+            None => self.free_pages(addr, size, irq::disable_local()),
+        }
+    }
+
+    /// Any number of pages, as [`alloc_range`](Self::alloc_range).
+    #[inline(never)]
+    fn free_range(&self, addr: Paddr, size: NonZeroUsize) {
         let off = irq::disable_local();
-        let pfn = Pfn((addr / PAGE_SIZE) as u64);
-        let pages = (size / PAGE_SIZE) as u64;
-        if !self.core().is_some_and(|core| hot::free_range(core, pfn, pages)) {
-            self.free_pages(addr, size, off);
+        let range = (Pfn((addr / PAGE_SIZE) as u64), pages_over(size));
+        let freed = match self.own(&off) {
+            Some((core, own)) => own.free_range(core, range.0, range.1),
+            None => Err(range),
+        };
+        if let Err((pfn, pages)) = freed {
+            self.free_pages(addr_of(pfn), pages.get() as usize * PAGE_SIZE, off);
         }
     }
 
@@ -289,35 +394,27 @@ impl Frames {
 impl GlobalFrameAllocator for Frames {
     #[inline]
     fn alloc(&self, layout: Layout) -> Option<Paddr> {
-        if layout.size() != PAGE_SIZE || layout.align() > PAGE_SIZE {
-            return match order_of(layout.size()).filter(|_| layout.align() <= layout.size()) {
-                Some(order) => self.alloc_block(order),
-                None => self.alloc_range(layout),
-            };
+        let size = layout.size();
+        if layout.align() > PAGE_SIZE {
+            return self.alloc_aligned(layout);
         }
-        let off = irq::disable_local();
-        match self.core().and_then(|core| hot::alloc(core, Request::new(Order::ZERO))) {
-            Some(pfn) => Some(addr_of(pfn)),
-            None => self.alloc_block_by_core(Order::ZERO, off),
+        match size {
+            PAGE_SIZE => self.alloc_page(),
+            TWO_PAGES => self.alloc_two(),
+            _ if is_block(size) => self.alloc_block(size),
+            // SAFETY: (1) no bytes at all are taken for a block.
+            _ => self.alloc_range(unsafe { NonZeroUsize::new_unchecked(size) }),
         }
     }
 
     #[inline]
     fn dealloc(&self, addr: Paddr, size: usize) {
-        if size != PAGE_SIZE {
-            return match order_of(size) {
-                Some(order) => self.free_block(addr, order),
-                None => self.free_range(addr, size),
-            };
-        }
-        let off = irq::disable_local();
-        let pfn = Pfn((addr / PAGE_SIZE) as u64);
-        let freed = match self.core() {
-            Some(core) => hot::free(core, pfn, Order::ZERO),
-            None => Err((pfn, Order::ZERO)),
-        };
-        if let Err((pfn, _)) = freed {
-            self.free_block_by_core(pfn, Order::ZERO, off);
+        match size {
+            PAGE_SIZE => self.free_page(addr),
+            TWO_PAGES => self.free_two(addr),
+            _ if is_block(size) => self.free_block(addr, size),
+            // SAFETY: (1) no bytes at all are taken for a block.
+            _ => self.free_range(addr, unsafe { NonZeroUsize::new_unchecked(size) }),
         }
     }
 
@@ -327,7 +424,7 @@ impl GlobalFrameAllocator for Frames {
             return self.dealloc(addr, size);
         }
         let bytes = bytes(addr, size);
-        let added = self.early.lock().add(bytes.clone(), Default::default());
+        let added = GLOBAL.early.lock().add(bytes.clone(), Default::default());
         if let Err(error) = added {
             ostd::early_println!("zonal: memory {:#x?} is not used: {}", bytes, error);
         }

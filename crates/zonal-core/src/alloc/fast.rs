@@ -23,6 +23,8 @@
 //! recorded. A platform that charges for each step of the core wants to see it
 //! ([`Platform::uses_gates`]) and has none here.
 
+use core::num::NonZeroU64;
+
 use super::cpu_ops::CpuOps;
 use super::pcp_ops::PcpOps;
 use super::plain::{SEARCHED, kind, type_of};
@@ -136,6 +138,17 @@ fn enter<'a, P: Platform>(
 fn take_ready<P: Platform>(on: &Tables<'_, P>, request: &Request, mark: u64) -> Option<Pfn> {
     let Request { order, gfp, node } = *request;
     let pcp = pcp_for(on, gfp, node)?;
+    take_from(on, pcp, (order, gfp), mark)
+}
+
+/// As [`take_ready`], from this pcp, for a request that it may serve.
+#[inline(always)]
+fn take_from<P: Platform>(
+    on: &Tables<'_, P>,
+    pcp: &Pcp,
+    (order, gfp): (Order, Gfp),
+    mark: u64,
+) -> Option<Pfn> {
     let (masked, entered) = ready_for(on, pcp, order.get(), gfp)?;
     let frame = entered.pop(mark, on)?;
     drop(masked);
@@ -226,6 +239,17 @@ fn put_ready<P: Platform>(
     if !is_on(&on.platform, pcp) {
         return Err((pfn, order));
     }
+    put_on(on, pcp, (pfn, order), mark)
+}
+
+/// As [`put_ready`], onto this pcp.
+#[inline(always)]
+fn put_on<P: Platform>(
+    on: &Tables<'_, P>,
+    pcp: &Pcp,
+    (pfn, order): (Pfn, Order),
+    mark: u64,
+) -> Result<(), (Pfn, Order)> {
     let frame = frame_of(pcp, pfn);
     let goes_on = || goes_on(on, pcp, frame.wrapping_add(order.pages()));
     let _masked = Masked::new(&on.platform);
@@ -304,6 +328,28 @@ pub(super) fn alloc<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Optio
     take_ready(on, request, 0)
 }
 
+/// The pcp of a CPU that fast operations there work on. `None`: there is no such CPU, or sequences
+/// may run on it, now or later (GATE-2).
+pub(super) fn pcp_of<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a Pcp> {
+    let exists = (cpu.0 as usize) < on.cpu_nodes().len();
+    let gates = on.platform.uses_gates() && !on.platform.has_sequences();
+    own(on, cpu).filter(|_| exists && gates)
+}
+
+/// As [`alloc`], from this pcp, for callers who know the flags.
+#[inline(always)]
+pub(super) fn alloc_on<P: Platform>(
+    on: &Tables<'_, P>,
+    pcp: &Pcp,
+    order: Order,
+    gfp: Gfp,
+) -> Option<Pfn> {
+    if is_other(on, gfp) {
+        return None;
+    }
+    take_from(on, pcp, (order, gfp), 0)
+}
+
 /// Every other request; where each allocation is recorded, all of them.
 #[cold]
 #[inline(never)]
@@ -332,6 +378,17 @@ pub(super) fn free<P: Platform>(
     put_ready(on, (pfn, order), 0)
 }
 
+/// As [`free`], onto this pcp.
+#[inline(always)]
+pub(super) fn free_on<P: Platform>(
+    on: &Tables<'_, P>,
+    pcp: &Pcp,
+    pfn: Pfn,
+    order: Order,
+) -> Result<(), (Pfn, Order)> {
+    put_on(on, pcp, (pfn, order), 0)
+}
+
 /// Every other free.
 #[cold]
 #[inline(never)]
@@ -356,32 +413,72 @@ pub(super) fn alloc_range<P: Platform>(on: &Tables<'_, P>, request: &Request) ->
 #[inline(always)]
 pub(super) fn alloc_parked<P: Platform>(
     on: &Tables<'_, P>,
-    pages: u64,
+    pages: NonZeroU64,
     gfp: Gfp,
     node: Option<NodeId>,
 ) -> Option<Pfn> {
-    let pcp = pcp_for(on, gfp, node).filter(|_| P::KEEPS_RANGES)?;
-    let order = pcp.parked.order(pages)?;
+    let pcp = pcp_for(on, gfp, node)?;
+    alloc_parked_on(on, pcp, pages, gfp)
+}
+
+/// As [`alloc_parked`], from this pcp, for a request that it may serve.
+#[inline(always)]
+fn alloc_parked_on<P: Platform>(
+    on: &Tables<'_, P>,
+    pcp: &Pcp,
+    pages: NonZeroU64,
+    gfp: Gfp,
+) -> Option<Pfn> {
+    let order = pcp.parked.order(pages).filter(|_| P::KEEPS_RANGES)?;
     let (masked, entered) = ready_for(on, pcp, order, gfp)?;
-    let frame = entered.take_parked((order, pages as u32), on)?;
+    let frame = entered.take_parked(pages.get() as u32, on)?;
     drop(masked);
     Some(page_of(pcp, u64::from(frame)))
+}
+
+/// As [`alloc_parked`], from this pcp, for callers who know the flags.
+#[inline(always)]
+pub(super) fn alloc_range_on<P: Platform>(
+    on: &Tables<'_, P>,
+    pcp: &Pcp,
+    pages: NonZeroU64,
+    gfp: Gfp,
+) -> Option<Pfn> {
+    if is_other(on, gfp) {
+        return None;
+    }
+    alloc_parked_on(on, pcp, pages, gfp)
 }
 
 /// Takes a whole range of so many pages back and parks it, if the running CPU's pcp is ready and
 /// keeps room for it. `false`: nothing was done.
 #[inline(always)]
-pub(super) fn free_parked<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, pages: u64) -> bool {
-    let Some(pcp) = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp)) else {
-        return false;
-    };
-    let Some(order) = pcp.parked.order(pages).filter(|_| P::KEEPS_RANGES) else { return false };
+pub(super) fn free_parked<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, pages: NonZeroU64) -> bool {
+    let own = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp));
+    own.is_some_and(|pcp| free_range_on(on, pcp, pfn, pages).is_ok())
+}
+
+/// As [`free_parked`], onto this pcp. An error: nothing was done to this range.
+#[inline(always)]
+pub(super) fn free_range_on<P: Platform>(
+    on: &Tables<'_, P>,
+    pcp: &Pcp,
+    pfn: Pfn,
+    pages: NonZeroU64,
+) -> Result<(), (Pfn, NonZeroU64)> {
+    let order = pcp.parked.order(pages).filter(|_| P::KEEPS_RANGES);
+    let Some(order) = order else { return Err((pfn, pages)) };
+    let frame = frame_of(pcp, pfn);
     let _masked = Masked::new(&on.platform);
     let key = Key::new(on.epoch.now(), order);
-    let Some(entered) = Entered::ready(pcp, key) else { return false };
+    let Some(entered) = Entered::ready(pcp, key) else { return Err((pfn, pages)) };
     let takes = !on.looks_at_types()
         || type_of(on.blocks, pcp.ready.block_shift, pfn).is_some_and(|mt| entered.takes(mt));
-    takes && entered.park(frame_of(pcp, pfn), pages as u32, on)
+    if takes && entered.park(frame, pages.get() as u32, on) {
+        return Ok(());
+    }
+    // Worked out once more rather than kept: whoever comes through needs the registers.
+    Err((page_of(pcp, frame), pages))
 }
 
 /// The front of a block of the request's order, as [`alloc_listed`]; the rest goes to other lists.

@@ -1,11 +1,16 @@
 //! The fast path alone, for callers with a slow path of their own: what that needs, such as saved
-//! registers, stays off the fast path.
+//! registers, stays off the fast path. Such a caller may also know by itself which CPU it runs on,
+//! and keep what that CPU works on ([`Own`]) where it finds it at once.
+#![allow(unsafe_code)]
+
+use core::num::NonZeroU64;
 
 use super::{Allocator, fast};
 use crate::alloc::{AllocError, FreeError, Request};
 use crate::gfp::Gfp;
+use crate::pcp::state::Pcp;
 use crate::platform::Platform;
-use crate::types::{Order, Pfn};
+use crate::types::{CpuId, Order, Pfn};
 
 /// A block from the running CPU's pcp, if it is ready and has one. `None`: nothing was done;
 /// [`alloc_missed`] may have one.
@@ -56,7 +61,7 @@ pub fn free_missed<P: Platform>(
 /// power of two that is no more. `None`: nothing was done;
 /// [`Ranges::alloc`](super::range::Ranges::alloc) may have them.
 #[inline(always)]
-pub fn alloc_range<P: Platform>(on: &Allocator<'_, P>, pages: u64, gfp: Gfp) -> Option<Pfn> {
+pub fn alloc_range<P: Platform>(on: &Allocator<'_, P>, pages: NonZeroU64, gfp: Gfp) -> Option<Pfn> {
     fast::alloc_parked(&on.tables, pages, gfp, None)
 }
 
@@ -65,6 +70,70 @@ pub fn alloc_range<P: Platform>(on: &Allocator<'_, P>, pages: u64, gfp: Gfp) -> 
 /// or says why not.
 #[inline(always)]
 #[must_use = "a range that was not taken back is still handed out"]
-pub fn free_range<P: Platform>(on: &Allocator<'_, P>, pfn: Pfn, pages: u64) -> bool {
+pub fn free_range<P: Platform>(on: &Allocator<'_, P>, pfn: Pfn, pages: NonZeroU64) -> bool {
     fast::free_parked(&on.tables, pfn, pages)
+}
+
+/// What a CPU serves itself from: its lists of the zone that it prefers. A reference, to be kept
+/// for each CPU. `on` below is the allocator that it is of; on another CPU it does what it would do
+/// on its own.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Own<'a>(&'a Pcp);
+
+impl<'a> Own<'a> {
+    /// What `cpu` serves itself from. `None`: there is no such CPU, or sequences serve it.
+    ///
+    /// # Safety
+    /// The value is used with this allocator only. With another one its pages would have two
+    /// owners: neither looks whose lists they are.
+    pub unsafe fn new<P: Platform>(on: &Allocator<'a, P>, cpu: CpuId) -> Option<Own<'a>> {
+        fast::pcp_of(&on.tables, cpu).map(Own)
+    }
+
+    /// As [`alloc`], for a request from any node.
+    #[inline(always)]
+    pub fn alloc<P: Platform>(self, on: &Allocator<'_, P>, order: Order, gfp: Gfp) -> Option<Pfn> {
+        fast::alloc_on(&on.tables, self.0, order, gfp)
+    }
+
+    /// As [`free`].
+    ///
+    /// # Errors
+    /// As [`free`].
+    #[inline(always)]
+    pub fn free<P: Platform>(
+        self,
+        on: &Allocator<'_, P>,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<(), (Pfn, Order)> {
+        fast::free_on(&on.tables, self.0, pfn, order)
+    }
+
+    /// As [`alloc_range`].
+    #[inline(always)]
+    pub fn alloc_range<P: Platform>(
+        self,
+        on: &Allocator<'_, P>,
+        pages: NonZeroU64,
+        gfp: Gfp,
+    ) -> Option<Pfn> {
+        fast::alloc_range_on(&on.tables, self.0, pages, gfp)
+    }
+
+    /// As [`free_range`].
+    ///
+    /// # Errors
+    /// The range once more, so that the caller need not keep it meanwhile. Nothing was done;
+    /// [`Ranges::free`](super::range::Ranges::free) takes it back, or says why not.
+    #[inline(always)]
+    pub fn free_range<P: Platform>(
+        self,
+        on: &Allocator<'_, P>,
+        pfn: Pfn,
+        pages: NonZeroU64,
+    ) -> Result<(), (Pfn, NonZeroU64)> {
+        fast::free_range_on(&on.tables, self.0, pfn, pages)
+    }
 }

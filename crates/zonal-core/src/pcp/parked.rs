@@ -30,6 +30,8 @@
 //!   at the first word of its range before (RANGE-6), and is refused. Who takes the range apart
 //!   writes the first word last.
 
+use core::num::NonZeroU64;
+
 use crate::frame::PageWord;
 use crate::frame::claim;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
@@ -53,6 +55,8 @@ pub(crate) struct Parked {
     told: AtomicU64,
     /// The same while it is parked.
     parked: AtomicU64,
+    /// Base pages of the block that room is kept for the front of.
+    block: AtomicU64,
 }
 
 impl Parked {
@@ -63,10 +67,12 @@ impl Parked {
         (range != 0).then_some(((range >> 32) as u32, range as u32))
     }
 
-    /// The frame of the range that is parked.
+    /// The parked range, for the holder of the gate, if it is of so many pages, at least one: its
+    /// frame.
     #[inline(always)]
-    pub(super) fn frame(&self) -> u32 {
-        (self.range.load(Relaxed) >> 32) as u32
+    pub(super) fn of(&self, pages: u32) -> Option<u32> {
+        let range = self.range.load(Relaxed);
+        (range as u32 == pages).then_some((range >> 32) as u32)
     }
 
     /// Pages that are parked. Exact only for the holder of the gate.
@@ -92,11 +98,12 @@ impl Parked {
     }
 
     /// The order of the block that a range of so many pages is the front of, if that is what room
-    /// is kept for; no room is kept for none. Exact only for the holder of the gate.
+    /// is kept for. Exact only for the holder of the gate.
     #[inline(always)]
-    pub(crate) fn order(&self, pages: u64) -> Option<u32> {
+    pub(crate) fn order(&self, pages: NonZeroU64) -> Option<u32> {
         let room = self.room.load(Relaxed);
-        (room != 0 && room & 0xffff_ffff == pages).then_some((room >> 32) as u32)
+        // Where no room is kept, that is room for none.
+        (room & 0xffff_ffff == pages.get()).then_some((room >> 32) as u32)
     }
 
     /// Takes the range, for the holder of the gate: its words are the caller's.
@@ -119,6 +126,7 @@ impl Parked {
         self.room.store(u64::from(order) << 32 | u64::from(pages), Relaxed);
         self.told.store(told, Relaxed);
         self.parked.store(PageWord(told).as_parked().0, Relaxed);
+        self.block.store(1 << order, Relaxed);
     }
 
     /// The first word of a range that room is kept for, once it is handed out.
@@ -153,14 +161,14 @@ impl Parked {
         self.range.store(frame << 32 | u64::from(pages), Relaxed);
     }
 
-    /// Hands the range out, for the holder of the gate, and counts it; `block`: its block's pages.
+    /// Hands the range that room is kept for out, for the holder of the gate, and counts it.
     /// Counted first: who reads the counts meanwhile does not miss its pages, but may see them
     /// twice.
     #[inline(always)]
-    pub(super) fn hand_out(&self, block: u64) {
+    pub(super) fn hand_out(&self) {
         let (taken, pages) = self.taken();
         self.taken.store(taken + 1, Relaxed);
-        self.taken_pages.store(pages + block, Relaxed);
+        self.taken_pages.store(pages + self.block.load(Relaxed), Relaxed);
         self.range.store(0, Relaxed);
     }
 

@@ -9,21 +9,14 @@ use crate::frame::claim;
 use crate::sync::Ordering::Relaxed;
 
 impl Entered<'_> {
-    /// Hands out the parked range, if it is one of so many pages, of a block of this order.
+    /// Hands out the parked range, if it is one of so many pages, at least one.
     #[inline(always)]
-    pub(crate) fn take_parked<'a>(
-        self,
-        (order, pages): (u32, u32),
-        cells: impl Cells<'a>,
-    ) -> Option<u32> {
+    pub(crate) fn take_parked<'a>(self, pages: u32, cells: impl Cells<'a>) -> Option<u32> {
         let parked = &self.pcp.parked;
-        if parked.pages() != pages {
-            return None;
-        }
-        let frame = parked.frame();
+        let frame = parked.of(pages)?;
         // The words of its other blocks are as they were (PARK-3).
         claim::write(cells.word(u64::from(frame))?, parked.told());
-        parked.hand_out(1 << order);
+        parked.hand_out();
         Some(frame)
     }
 

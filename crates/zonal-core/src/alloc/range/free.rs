@@ -1,5 +1,6 @@
 //! Parts of ranges, and whole blocks in a row, back (RANGE-1 to RANGE-3).
 
+use core::num::NonZeroU64;
 use core::ops::Range;
 
 use super::owned::{Block, Owned};
@@ -50,7 +51,8 @@ impl<P: Platform> Ranges<'_, '_, P> {
             return false;
         }
         let free = |order| fast::free_front(self.on, start, (order, count as u32));
-        fast::free_parked(self.on, start, count) || order_over(count).is_some_and(free)
+        NonZeroU64::new(count).is_some_and(|count| fast::free_parked(self.on, start, count))
+            || order_over(count).is_some_and(free)
     }
 
     /// `order`: that of a block of so many pages.

@@ -64,6 +64,7 @@ pub use error::{Obstacle, RangeError, RangeRefusal, RangeRequest};
 pub(super) use owned::Owned;
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::ops::Range;
 
 use super::Allocator;
@@ -123,9 +124,11 @@ impl<P: Platform> Ranges<'_, '_, P> {
             }
             _ => {
                 let RangeRequest { pages, align, gfp, node, .. } = request;
-                let parked = match align <= pages {
-                    true => fast::alloc_parked(self.on, pages, gfp, node),
-                    false => None,
+                let parked = match NonZeroU64::new(pages) {
+                    Some(pages) if align <= pages.get() => {
+                        fast::alloc_parked(self.on, pages, gfp, node)
+                    }
+                    _ => None,
                 };
                 parked.or_else(|| self.alloc_front(request))
             }

@@ -3,6 +3,7 @@
 //! where its documentation says so; either way nothing has changed.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
@@ -171,7 +172,7 @@ const ANSWER: &[(&str, Answer)] = &[
     ("Tables::online_cpus", |pool, ids| pool.tables().online_cpus(Some(ids.node)) == 0),
     ("hot::alloc", |pool, ids| hot::alloc(pool, request(ids)).is_none()),
     ("hot::free", |pool, ids| hot::free(pool, ids.pfn, Order::ZERO).is_err()),
-    ("hot::free_range", |pool, ids| !hot::free_range(pool, ids.pfn, u64::MAX)),
+    ("hot::free_range", |pool, ids| !hot::free_range(pool, ids.pfn, NonZeroU64::MAX)),
 ];
 
 const PANIC: &[(&str, Panic)] = &[

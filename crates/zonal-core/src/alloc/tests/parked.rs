@@ -1,12 +1,13 @@
 //! Ranges that a CPU keeps for the next request of their size.
 
+use core::num::NonZeroU64;
 use core::ops::Range;
 use std::boxed::Box;
 use std::vec::Vec;
 
 use super::platform::{Script, Shape, on_cpu};
 use crate::alloc::range::RangeRequest;
-use crate::alloc::{Allocator, FreeError, Request, Sysctl, hot};
+use crate::alloc::{Allocator, FreeError, Request, Sysctl};
 use crate::frame::claim::First;
 use crate::frame::{PageState, PageWord};
 use crate::gfp::Gfp;
@@ -133,8 +134,8 @@ fn no_pages_are_no_range_that_is_parked() {
     let one = pool.alloc(Request::new(Order::ZERO)).unwrap();
     let none = |pool: &Allocator<'_, Script>, at: Pfn| {
         let words: Vec<u64> = pool.words().iter().map(|word| word.load(Relaxed)).collect();
-        assert_eq!(hot::alloc_range(pool, 0, Gfp::KERNEL), None);
-        assert!(!hot::free_range(pool, at, 0));
+        assert!(pool.ranges().alloc(RangeRequest::new(0)).is_err());
+        assert!(pool.ranges().free(at..at).is_err());
         assert!(pool.words().iter().map(|word| word.load(Relaxed)).eq(words));
         assert_eq!(parked(pool), None);
     };
@@ -437,12 +438,13 @@ fn a_look_at_a_pcp_changes_nothing_of_what_is_parked() {
         let pool = boot(policy);
         let range = park(&pool, 5);
         let (pcp, zone) = (pool.pcp(ZoneId(0), CpuId(0)), &pool.zones()[0]);
-        let before = (pcp.count(), pcp.totals(), pcp.may_hold(), pcp.parked.order(5));
+        let five = NonZeroU64::new(5).unwrap();
+        let before = (pcp.count(), pcp.totals(), pcp.may_hold(), pcp.parked.order(five));
         let look = pcp.look(pool.platform(), zone, pool.tables.slots);
         assert_eq!(look.count().get(), pcp.count() - 5, "those on lists");
         drop(look);
         assert_eq!(parked(&pool), Some(range));
-        assert_eq!((pcp.count(), pcp.totals(), pcp.may_hold(), pcp.parked.order(5)), before);
+        assert_eq!((pcp.count(), pcp.totals(), pcp.may_hold(), pcp.parked.order(five)), before);
         let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
         assert_eq!(parked(&pool), None);
         pool.free(page, Order::ZERO).unwrap();
