@@ -11,6 +11,7 @@
 //! What its `zoneinfo` says is judged by the rules of `zonal conform`, as a kernel of the policy's
 //! release. Instructions are counted by QEMU (`-icount shift=0`), one CPU, interrupts masked.
 
+pub mod arceos;
 mod conform;
 mod machines;
 pub mod ostd;

@@ -17,6 +17,7 @@
 //! - `cargo xtask perfetto` holds Perfetto traces against the published definitions (`perfetto`).
 //! - `cargo xtask redis` runs redis-server with its memory out of a pool (`redis`).
 //! - `cargo xtask ostd` builds, boots and tests a kernel framework on the core (`kernel::ostd`).
+//! - `cargo xtask arceos` boots a kernel of ArceOS' crates on the core (`kernel::arceos`).
 //! - `cargo xtask kernel` boots the kernel of `examples/kernel` in QEMU (`kernel`).
 //! - `cargo xtask size` measures a minimal image and the instructions of its calls (`size`).
 //! - `cargo xtask predict` makes the predictions of `results/predictions` again (`predict`).
@@ -101,6 +102,8 @@ usage: cargo xtask COMMAND
                         judge what it prints; writes the report
   ostd [--write FILE]   build, boot and test OSTD, a kernel framework, with zonal-core as its frame
                         allocator; counts instructions beside its default; writes the report
+  arceos [--write FILE] build and boot a kernel of ArceOS' crates, with zonal-core as its page
+                        allocator; counts instructions beside its own; writes the report
   size                  text of a minimal image by crate, and instructions of its calls
   engine                run an embedded engine's own tests (redb's), with its files in the page
                         cache of zonal-cache, and without; fetches its published sources
@@ -155,6 +158,7 @@ fn main() -> ExitCode {
         },
         ["kernel", ref rest @ ..] => kernel::run(&root, rest),
         ["ostd", ref rest @ ..] => kernel::ostd::run(&root, rest),
+        ["arceos", ref rest @ ..] => kernel::arceos::run(&root, rest),
         ["size"] => size::run(&root),
         ["engine"] => engine::run(&root),
         ["predict", ref ids @ ..] => predict::run(&root, ids),

@@ -23,7 +23,7 @@ use crate::fuzz::target_directory;
 use crate::tools;
 
 /// The compiler that OSTD asks for: `adapters/ostd/rust-toolchain.toml` says the same.
-const TOOLCHAIN: &str = "nightly-2026-07-21";
+pub(super) const TOOLCHAIN: &str = "nightly-2026-07-21";
 /// The version of OSTD's tool, the same as OSTD's.
 const TOOL: &str = "0.19.0";
 const EMULATOR: &str = "qemu-system-x86_64";
@@ -114,7 +114,7 @@ fn missing(root: &Path) -> String {
 }
 
 /// Takes what names the compiler of this repository out of a command's variables.
-fn clean(command: &mut Command) -> &mut Command {
+pub(super) fn clean(command: &mut Command) -> &mut Command {
     for variable in ["RUSTUP_TOOLCHAIN", "CARGO", "CARGO_TARGET_DIR", "RUSTC", "RUSTFLAGS"] {
         command.env_remove(variable);
     }
@@ -278,11 +278,14 @@ fn report(rows: &[Vec<String>], tests: &[Vec<String>], counts: &[Output]) -> Str
     text += "\n## Instructions\n\n\
         QEMU `-icount shift=0`, one CPU: instructions of an allocation and its free through OSTD's \
         trait, a pair, per page where pages are held.\n\n";
-    let by_default = counts.first().map(|output| output.all("count: ").collect::<Vec<_>>());
-    let by_default = by_default.unwrap_or_default();
-    let ours = counts.get(1).map(|output| output.all("count: ").collect::<Vec<_>>());
+    let of = |at: usize| counts.get(at).map(|output| output.all("count: ").collect::<Vec<_>>());
+    text + &beside(&of(0).unwrap_or_default(), &of(1).unwrap_or_default())
+}
+
+/// A table of counts beside those of the default allocator: lines that end with `: COUNT`.
+pub(super) fn beside(by_default: &[&str], ours: &[&str]) -> String {
     let mut rows = Vec::new();
-    for line in ours.unwrap_or_default() {
+    for line in ours {
         let (what, count) = line.rsplit_once(": ").unwrap_or((line, "?"));
         let same = |line: &&&str| line.rsplit_once(": ").is_some_and(|(of, _)| of == what);
         let default = by_default.iter().find(same).and_then(|line| line.rsplit_once(": "));
@@ -291,7 +294,7 @@ fn report(rows: &[Vec<String>], tests: &[Vec<String>], counts: &[Output]) -> Str
         let ratio = format!("{:.2}", number(count) / number(default));
         rows.push([what, default, count, &ratio].map(String::from).to_vec());
     }
-    text + &table(&["", "default", "zonal", "ratio"], &rows)
+    table(&["", "default", "zonal", "ratio"], &rows)
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal-trace/tests/poller.rs",
     "bench/",
     "adapters/ostd/frames/src/",
+    "adapters/arceos/kernel/src/",
     "examples/kernel/src/",
     "xtask/minimal/src/image.rs",
 ];
