@@ -142,7 +142,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// ([`Zone::present`]).
     ///
     /// # Errors
-    /// [`OnlineError`], with nothing changed: the range is not inside the zone or not wholly unused.
+    /// [`OnlineError`], with nothing changed: the range is not inside the zone, or not all unused.
     pub fn online(&self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
         Growth::new(&self.tables).come(zone, pages)
     }
