@@ -275,7 +275,7 @@ mod tests {
         let chosen = |name: &str| ["contents", "bandwidth"].contains(&name);
         let mut ablation = Ablation::run(&experiment, 1, &chosen, &(), &mut |_, _| {}).unwrap();
         let target = 1.0 + ablation.whole.target_percent / 100.0;
-        let says = |cell: &Cell| cell.label == Some(Label::Prediction) && cell.points.is_none();
+        let says = |cell: &Cell| cell.label == Some(Label::Fitted) && cell.points.is_none();
         let at = ablation.whole.cells.iter().position(says).unwrap();
         let edge = ablation.whole.cells[at].published.unwrap() * target;
         ablation.whole.cells[at].simulated = edge * 0.9999;

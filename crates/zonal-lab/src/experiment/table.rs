@@ -40,6 +40,10 @@ pub struct Cell {
     /// Without it the experiment's target counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub points: Option<f64>,
+    /// How far it moves with each cost twice as high that was not fitted, where that is known, and
+    /// until it has its label.
+    #[serde(skip)]
+    pub(super) moves: Option<f64>,
 }
 
 /// Result of an experiment.
@@ -124,6 +128,10 @@ pub(super) type Run = fn(&Options, Progress<'_>) -> Result<Table, LabError>;
 /// Hears of each run done, and of how many.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
+/// Cells that move by less than so much from each other move alike: half of the unit that cycles
+/// were published in.
+const ALIKE: f64 = 0.5;
+
 /// Version of [`Table`].
 pub const SCHEMA_VERSION: u32 = 1;
 
@@ -180,6 +188,10 @@ impl Table {
             let why = |_| not_modelled::why([self.experiment, &cell.row, &cell.column]);
             cell.not_modelled = cell.published.and_then(why);
             cell.label = cell.label.max(cell.not_modelled.map(|_| Label::NotModelled));
+        }
+        self.label_what_fitted_costs_make();
+        self.label_repeated();
+        for cell in &mut self.cells {
             cell.calibrated = matches!(cell.label, Some(Label::Fitted | Label::Reference));
         }
         let count = |wanted| self.cells.iter().filter(|cell| cell.label == Some(wanted)).count();
@@ -202,6 +214,53 @@ impl Table {
             let of = self.cells.iter().filter(|cell| cell.not_modelled == Some(why));
             let cells: Vec<String> = of.map(|c| format!("{} {}", c.row, c.column)).collect();
             self.notes.push(format!("not modelled: {}: {why}", cells.join(", ")));
+        }
+    }
+
+    /// A cell that differs from a fitted one by nothing but costs that were fitted is as much a
+    /// sum of them: what was not fitted moves both alike.
+    fn label_what_fitted_costs_make(&mut self) {
+        let fitted: Vec<f64> = self
+            .cells
+            .iter()
+            .filter(|cell| cell.label == Some(Label::Fitted))
+            .filter_map(|cell| cell.moves)
+            .collect();
+        let alike = |moves: f64| fitted.iter().any(|known| (known - moves).abs() < ALIKE);
+        for cell in &mut self.cells {
+            if cell.moves.take().is_some_and(alike) {
+                cell.label = cell.label.max(cell.published.map(|_| Label::Fitted));
+            }
+        }
+    }
+
+    /// A cell that comes out to the last bit as another of its kind says that one's again: it is no
+    /// more of a prediction, whatever its own name is.
+    fn label_repeated(&mut self) {
+        let known: Vec<(u64, String, Label)> = self
+            .cells
+            .iter()
+            .filter_map(|cell| {
+                let label = cell.label.filter(|label| [Label::Seen, Label::Fitted].contains(label));
+                Some((cell.simulated.to_bits(), self.kind_of(cell).to_owned(), label?))
+            })
+            .collect();
+        for at in 0..self.cells.len() {
+            let cell = &self.cells[at];
+            let same = |(bits, kind, _): &&(u64, String, Label)| {
+                *bits == cell.simulated.to_bits() && kind == self.kind_of(cell)
+            };
+            let of_others = known.iter().filter(same).map(|(.., label)| *label).max();
+            let label = of_others.filter(|_| cell.published.is_some()).max(cell.label);
+            self.cells[at].label = label;
+        }
+    }
+
+    /// What its figures are called that are of one kind with a cell's.
+    fn kind_of<'a>(&self, cell: &'a Cell) -> &'a str {
+        match self.figures_in {
+            FiguresIn::Columns => &cell.column,
+            FiguresIn::Rows => &cell.row,
         }
     }
 
@@ -243,11 +302,8 @@ impl Table {
     /// Whether a published cell lies to the side of the first one of its kind that was published;
     /// nothing for that first one itself, and where the publication has no change.
     fn same_way(&self, cell: &Cell) -> Option<bool> {
-        let kind = |cell: &Cell| match self.figures_in {
-            FiguresIn::Columns => cell.column.clone(),
-            FiguresIn::Rows => cell.row.clone(),
-        };
-        let of_kind = |other: &&Cell| kind(other) == kind(cell) && other.published.is_some();
+        let of_kind =
+            |other: &&Cell| self.kind_of(other) == self.kind_of(cell) && other.published.is_some();
         let first = self.cells.iter().find(of_kind)?;
         let published = cell.published? - first.published?;
         (published != 0.0).then_some((cell.simulated - first.simulated) * published > 0.0)
@@ -307,6 +363,7 @@ impl Cell {
             not_modelled: None,
             factor: None,
             points: None,
+            moves: None,
         }
     }
 }

@@ -4,6 +4,9 @@
 //! The cmpxchg figures of 2007 measured a version with a sign bug (LB F.5): after its first fold
 //! nearly every update writes the shared counters. The core's variant has that bug, and the cost
 //! follows from it; beside it stands the loop as it was meant.
+//!
+//! Four costs were set by four of the nine published cells. What the others come to is made of
+//! these four, so none is a prediction: the table shows that the variants are counted as described.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
@@ -55,13 +58,18 @@ const ROWS: [(&str, Update); 5] = [
 fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     let published = Published::parse(TABLE);
     let machine = options.machine(MACHINE)?;
+    let doubled = machine.costs_doubled_but_fitted();
     let mut cells = Vec::new();
     let mut hash = Sha256::new();
     for (done, (row, how)) in ROWS.into_iter().enumerate() {
         for column in [INC, DEC, EVENT] {
             let cycles = cycles_per_call(&machine, how, column);
             hash.update(cycles.to_le_bytes());
-            cells.push(Cell::new(row, column, published.figure(row, column), cycles));
+            let moves = cycles_per_call(&doubled, how, column) - cycles;
+            cells.push(Cell {
+                moves: Some(moves),
+                ..Cell::new(row, column, published.figure(row, column), cycles)
+            });
         }
         progress(done as u64 + 1, ROWS.len() as u64);
     }
@@ -71,6 +79,9 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
         notes: vec![
             "one CPU calls 10,000 times and no other runs; nothing here is random, so every \
              seed gives the same figures"
+                .into(),
+            "fitted: also a cell that moves as one that set a figure does, to half a cycle, where \
+             every cost of the machine that was not fitted is doubled"
                 .into(),
             "the last two rows were never published".into(),
         ],

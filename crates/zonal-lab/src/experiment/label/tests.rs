@@ -1,4 +1,4 @@
-use super::super::{EXPERIMENTS, GIVEN};
+use super::super::{Cell, EXPERIMENTS, Experiment, FiguresIn, GIVEN, Options, Table};
 use super::*;
 use crate::provenance::{Origin, Provenance};
 
@@ -81,6 +81,60 @@ fn a_cell_is_a_prediction_only_where_nothing_names_it() {
     assert_eq!(of("deferred-init", "user_amean", "vanilla"), Label::Fitted);
     assert_eq!(of("deferred-init", "user_amean", "resetpcpu"), Label::Seen);
     assert_eq!(of("zone-reclaim-fsmark", "elapsed_s", "zlcfirst"), Label::Seen);
+}
+
+#[test]
+fn a_cell_that_fitted_costs_make_up_is_no_prediction() {
+    let experiment = Experiment::named("vmstat-update-cost").unwrap();
+    let table = experiment.run(&Options::seeded(1), &mut |_, _| {}).unwrap();
+    let published: Vec<_> = table.cells.iter().filter(|cell| cell.published.is_some()).collect();
+    assert_eq!(published.len(), 9);
+    for cell in published {
+        assert_eq!(cell.label, Some(Label::Fitted), "{} {}", cell.row, cell.column);
+        assert!(cell.calibrated);
+    }
+    let table = (experiment.run)(&Options::seeded(1), &mut |_, _| {}).unwrap();
+    let moves: Vec<f64> = table.cells.iter().filter_map(|cell| cell.moves).collect();
+    assert_eq!(moves.len(), table.cells.len());
+    assert!(moves.iter().any(|moves| *moves > 5.0), "a cmpxchg is a cost that was not fitted");
+    // A cell that moves otherwise than all that were fitted stays what it was.
+    let machine = Machine::named("xeon-2007-8").unwrap();
+    let base = Cell::new("irq-disable (base)", "count_vm_event", Some(6.0), 6.0);
+    let other = Cell::new("local_inc", "count_vm_event", Some(6.0), 7.0);
+    for (moves, expected) in [(0.4, Label::Fitted), (0.6, Label::Prediction)] {
+        let base = Cell { moves: Some(0.0), ..base.clone() };
+        let other = Cell { moves: Some(moves), ..other.clone() };
+        let mut table = Table { cells: vec![base, other], ..table.clone() };
+        table.label(&machine, GIVEN);
+        assert_eq!(table.cells[1].label, Some(expected), "{moves}");
+    }
+}
+
+#[test]
+fn a_cell_that_says_another_again_has_its_label() {
+    let labels = |figures_in, cells: [(&str, &str, f64); 4]| {
+        let cell = |(row, column, simulated)| Cell::new(row, column, Some(1.0), simulated);
+        let mut table =
+            Table { cells: cells.map(cell).to_vec(), figures_in, ..pcp_sctp_without_cells() };
+        table.label(&Machine::named("icelake-2023-128").unwrap(), GIVEN);
+        table.cells.iter().filter_map(|cell| cell.label).collect::<Vec<_>>()
+    };
+    let cells = [
+        ("base", "lock_contention_percent", 0.8),
+        ("patch1", "lock_contention_percent", 0.8),
+        ("patch1", "free_high", 0.8),
+        ("patch3", "lock_contention_percent", 0.7),
+    ];
+    let (fitted, none) = (Label::Fitted, Label::Prediction);
+    assert_eq!(labels(FiguresIn::Columns, cells), [fitted, fitted, none, none]);
+    assert_eq!(labels(FiguresIn::Rows, cells), [fitted, none, none, none]);
+}
+
+/// What a table of that experiment says before its cells are known.
+fn pcp_sctp_without_cells() -> Table {
+    let experiment = Experiment::named("pcp-sctp").unwrap();
+    let ran = ("icelake-2023-128", &Options::seeded(1));
+    experiment.table(ran, String::new(), sha2::Sha256::default())
 }
 
 #[test]
