@@ -23,6 +23,14 @@ pub enum WorkloadError {
         /// The accepted values.
         known: String,
     },
+    /// A number is given twice.
+    #[error("{kind}: {name} comes twice; expected one value")]
+    Twice {
+        /// The workload.
+        kind: &'static str,
+        /// The number's name.
+        name: String,
+    },
     /// A kind that plays a file, without one.
     #[error("{0}: which file? expected {0}:FILE, and numbers after it, as {0}:FILE,copies=2")]
     NoFile(&'static str),

@@ -223,6 +223,7 @@ impl FromStr for Workload {
             name: name.to_owned(),
             known: KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", "),
         })?);
+        let mut named: Vec<&str> = Vec::new();
         for number in numbers.split(',').filter(|number| !number.is_empty()) {
             if workload.kind.takes_file() && !number.contains('=') {
                 number.clone_into(&mut workload.file);
@@ -230,6 +231,11 @@ impl FromStr for Workload {
             }
             let (name, value) = number.split_once('=').unwrap_or((number, ""));
             workload.set(name, value)?;
+            if named.contains(&name) {
+                let (kind, name) = (workload.kind.name, name.to_owned());
+                return Err(WorkloadError::Twice { kind, name });
+            }
+            named.push(name);
         }
         Ok(workload)
     }
@@ -279,6 +285,7 @@ mod tests {
             ("burst:hold", "whole number from 1"),
             ("burst:hold=-1", "whole number from 1"),
             ("burst:order=10", "from 0 to 9"),
+            ("burst:hold=1,order=0,hold=2", "burst: hold comes twice"),
         ] {
             let error = text.parse::<Workload>().unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
