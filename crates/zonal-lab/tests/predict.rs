@@ -65,6 +65,50 @@ fn every_file_has_as_many_seeds_of_each_of_its_questions_and_says_from_which_pro
     }
 }
 
+/// Microseconds before and in a run, as a command has them.
+fn times(command: &str) -> Option<(&str, &str)> {
+    let value = |name: &str| {
+        let mut words = command.split(' ').skip_while(|word| *word != name);
+        words.nth(1)
+    };
+    value("--warm-us").zip(value("--run-us"))
+}
+
+#[test]
+fn a_kept_row_plays_as_long_as_its_question_or_says_that_it_is_of_before() {
+    if !folder().exists() {
+        eprintln!("SKIPPED: {} is not there (a packaged crate?)", folder().display());
+        return;
+    }
+    // Builds that `docs/explanation/predictions.md` says are of before.
+    let before = ("300000", "150000");
+    for question in questions() {
+        let rows: Vec<_> = kept(question.id)
+            .into_iter()
+            .filter(|row| row["figure"] == question.figure)
+            .collect();
+        assert!(!rows.is_empty(), "{} {}", question.id, question.figure);
+        for row in rows {
+            let sides =
+                [("command_before", &question.before), ("command_after", &question.after)];
+            for (name, recipe) in sides {
+                let (command, asked) = (&row[name], recipe.command());
+                let builds = asked.contains("--workload kbuild");
+                let played = times(command);
+                assert!(
+                    played == times(&asked) || (builds && played == Some(before)),
+                    "{} {}: {command}, asked is {asked}",
+                    question.id,
+                    question.figure
+                );
+                let seed = format!(" --seed {}", row["seed"]);
+                let machine = format!(" --machine {} ", recipe.machine);
+                assert!(command.contains(&seed) && command.contains(&machine), "{command}");
+            }
+        }
+    }
+}
+
 #[test]
 fn questions_can_be_asked_and_their_machines_say_where_each_figure_is_from() {
     for question in questions() {
