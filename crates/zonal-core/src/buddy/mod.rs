@@ -83,6 +83,7 @@ pub use fallback::{Fallback, FallbackPolicy, FallbackRule, Taken};
 pub use free::{FreeCause, FreeError, FreeFlags};
 pub use highatomic::{HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 pub(crate) use range::{containing_block, largest_blocks};
+pub(crate) use request::Mode;
 pub use request::TakeRequest;
 pub use validate::BuddyFault;
 

@@ -14,8 +14,9 @@ pub struct TakeRequest {
 }
 
 /// How deep the previous take of a batch had to go (LB B.7, the last lines of "Steal").
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mode {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Mode {
+    #[default]
     Normal,
     Steal,
 }

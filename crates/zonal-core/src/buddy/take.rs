@@ -60,26 +60,41 @@ impl Buddy {
         n: u32,
         policy: &FallbackPolicy,
         report: &mut impl FnMut(Fallback),
+        out: impl FnMut(u32),
+    ) -> u32 {
+        self.take_part(frames, request, (n, &mut Mode::Normal), policy, report, out)
+    }
+
+    /// A part of a batch that is taken in several holds of the lock: as
+    /// [`take_bulk`](Self::take_bulk), with the mode that the part before it left. The type's own
+    /// blocks are looked at again, because others may have freed some in between.
+    #[inline]
+    pub(crate) fn take_part(
+        &mut self,
+        frames: &Frames<'_>,
+        request: TakeRequest,
+        (n, mode): (u32, &mut Mode),
+        policy: &FallbackPolicy,
+        report: &mut impl FnMut(Fallback),
         mut out: impl FnMut(u32),
     ) -> u32 {
         let request = policy.effective(request);
         let order = request.order.get();
-        let mut mode = Mode::Normal;
+        let mut has_own = true;
         let mut got = 0;
         while got < n {
-            if mode == Mode::Normal
-                && let Some(run) = self.take_run(frames, order, request.mt, n - got)
-            {
+            if has_own && let Some(run) = self.take_run(frames, order, request.mt, n - got) {
                 for i in 0..run.pieces {
                     out(run.first + (i << order));
                 }
                 got += run.pieces;
                 continue;
             }
-            match self.take_fallback(frames, request, policy, &mut mode, report) {
+            match self.take_fallback(frames, request, policy, mode, report) {
                 Some(idx) => out(idx),
                 None => break,
             }
+            has_own = *mode == Mode::Normal;
             got += 1;
         }
         got

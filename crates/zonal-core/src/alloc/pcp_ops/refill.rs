@@ -2,6 +2,7 @@
 
 use super::PcpOps;
 use crate::alloc::zone_ops::Want;
+use crate::buddy::Mode;
 use crate::pcp::tune;
 use crate::platform::{Platform, Step};
 use crate::sync::Ordering::Relaxed;
@@ -68,16 +69,17 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let mut sink = self.closed.refill(list, wanted);
         let base = zone.frame_base as u32;
         let most = ops.on.policy().pcp.hold_blocks();
-        let mut got = 0;
+        let (mut got, mut mode) = (0, Mode::default());
         loop {
             let asked = sink.room().min(most);
             let mut locked = ops.lock();
             let LockedZone { buddy, frames, .. } = &mut locked;
             let mut boosts = 0;
-            let some = buddy.take_bulk(
+            // The next hold knows that no claim worked: each one that is tried boosts the marks.
+            let some = buddy.take_part(
                 frames,
                 want.of_buddy(),
-                asked,
+                (asked, &mut mode),
                 &ops.on.fallback(),
                 &mut |event| ops.on_fallback(event, &mut boosts),
                 |idx| {

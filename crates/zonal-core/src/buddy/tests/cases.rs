@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::{Pair, order, request};
 use crate::buddy::{
-    Fallback, FallbackPolicy, FallbackRule, FreeCause, HighAtomicLimit, TakeRequest, Taken,
+    Fallback, FallbackPolicy, FallbackRule, FreeCause, HighAtomicLimit, Mode, TakeRequest, Taken,
 };
 use crate::frame::PageWord;
 use crate::types::Migratetype::{self, HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
@@ -201,7 +201,18 @@ fn a_batch_goes_on_stealing_without_trying_another_claim() {
     let report = &mut |event| events.push(event);
     buddy.take_bulk(&frames, request(0, Reclaimable), 10, &policy, report, |_| ());
     assert_eq!(events.iter().filter(|&event| *event == Fallback::Boost).count(), 1);
-    assert_eq!(pair.take(request(0, Reclaimable), Some(10)).len(), 10);
+    // The same in three holds of the lock.
+    let (mut events, mut mode, mut got) = (Vec::new(), Mode::Normal, Vec::new());
+    let mut parts = pair.zone.clone();
+    for n in [4, 4, 2] {
+        let (buddy, frames) = parts.parts();
+        let (report, out) = (&mut |event| events.push(event), |idx| got.push(idx));
+        buddy.take_part(&frames, request(0, Reclaimable), (n, &mut mode), &policy, report, out);
+    }
+    assert_eq!(events.iter().filter(|&event| *event == Fallback::Boost).count(), 1);
+    let whole = pair.take(request(0, Reclaimable), Some(10));
+    let got: Vec<u64> = got.into_iter().map(|idx: u32| 1024 + u64::from(idx)).collect();
+    assert_eq!(got, whole);
 }
 
 #[test]
