@@ -83,14 +83,11 @@ fn a_kept_row_plays_as_long_as_its_question_or_says_that_it_is_of_before() {
     // Builds that `docs/explanation/predictions.md` says are of before.
     let before = ("300000", "150000");
     for question in questions() {
-        let rows: Vec<_> = kept(question.id)
-            .into_iter()
-            .filter(|row| row["figure"] == question.figure)
-            .collect();
+        let rows: Vec<_> =
+            kept(question.id).into_iter().filter(|row| row["figure"] == question.figure).collect();
         assert!(!rows.is_empty(), "{} {}", question.id, question.figure);
         for row in rows {
-            let sides =
-                [("command_before", &question.before), ("command_after", &question.after)];
+            let sides = [("command_before", &question.before), ("command_after", &question.after)];
             for (name, recipe) in sides {
                 let (command, asked) = (&row[name], recipe.command());
                 let builds = asked.contains("--workload kbuild");
