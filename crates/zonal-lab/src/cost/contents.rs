@@ -18,6 +18,8 @@
 //!
 //! - **CONT-1** a chunk's copies with its current version are the true ones.
 //! - **CONT-2** while a chunk is not shared, only its holder's caches have it.
+//! - **CONT-3** a chunk's word is `HELD` while the L2 of its last holder has it, so that no other
+//!   core's L2 is ever searched: its tables are far away in the host's memory.
 //!
 //! Left out: the first-level cache (its lines count as those of the L2), the search of a last-level
 //! cache that holds all its L2s have when it lets go of one, prefetching, and parts of a chunk: a
@@ -266,7 +268,7 @@ impl Contents {
                 (word.version().max(1), word.0 & Word::DIRTY | shared)
             }
         };
-        let new = Word::new(version, core, flags);
+        let new = Word::new(version, core, flags | Word::HELD);
         if place == Place::Own && new == word {
             return place;
         }
@@ -281,8 +283,9 @@ impl Contents {
         let tag = word.tag(chunk);
         let [_, llc, socket, node] = self.places[core as usize];
         let Some(holder) = word.holder() else { return self.memory_of(chunk, node) };
-        let [other_l2, other_llc, other_socket, _] = self.places[holder as usize];
-        let with_holder = holder != core && self.l2[other_l2 as usize].has(tag);
+        let [l2, other_llc, other_socket, _] = self.places[holder as usize];
+        let with_holder = holder != core && word.is(Word::HELD);
+        debug_assert_eq!(word.is(Word::HELD), self.l2[l2 as usize].has(tag), "CONT-3");
         let near = other_llc == llc;
         if near && with_holder {
             return Place::Core;
@@ -338,6 +341,8 @@ impl Contents {
             Ok(()) => self.l2[l2].put_at(new, 0),
             Err(at) => self.l2[l2].put_at(new, at),
         };
+        // What is stale by now is nobody's loss.
+        let gone = gone.filter(|gone| self.dropped(l2, *gone));
         let Some(cache) = self.llc.get_mut(llc) else {
             return gone.into_iter().for_each(|gone| self.write_back(gone, when));
         };
@@ -357,13 +362,21 @@ impl Contents {
         }
     }
 
-    /// An L2 lets go of a chunk: the last-level cache takes it, if it is not stale.
+    /// An L2 has no room for a chunk any more. Returns whether it was the true one.
+    fn dropped(&mut self, l2: usize, tag: Tag) -> bool {
+        let chunk = tag.chunk();
+        let word = self.words.of(chunk);
+        let held = word.holder().filter(|_| word.is(Word::HELD));
+        let true_one = word.tag(chunk) == tag;
+        if true_one && held.is_some_and(|by| self.places[by as usize][0] as usize == l2) {
+            self.words.set(chunk, Word(word.0 & !Word::HELD));
+        }
+        true_one
+    }
+
+    /// The last-level cache takes a chunk that an L2 let go.
     fn let_go(&mut self, llc: usize, tag: Tag, when: (u64, u64)) {
-        let cache = &mut self.llc[llc];
-        if self.words.of(tag.chunk()).tag(tag.chunk()) == tag
-            && !cache.find(tag)
-            && let Some(gone) = cache.put(tag)
-        {
+        if let Some(gone) = self.llc[llc].put(tag) {
             self.write_back(gone, when);
         }
     }

@@ -5,13 +5,15 @@ use super::cache::{PAGE_CHUNKS, Tag, VERSION_BITS};
 /// Base pages of a table of words: 2 MiB of memory.
 const TABLE_PAGES: u64 = 512;
 
-/// Record of a chunk: version, last holder, and two flags. Zero: never touched.
+/// Record of a chunk: version, last holder, and flags. Zero: never touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Word(pub u64);
 
 impl Word {
     pub const DIRTY: u64 = 1 << 60;
     pub const SHARED: u64 = 1 << 61;
+    /// The L2 of the last holder has it (CONT-3).
+    pub const HELD: u64 = 1 << 62;
     const HOLDER_SHIFT: u32 = 32;
 
     pub fn new(version: u64, holder: u32, flags: u64) -> Word {
