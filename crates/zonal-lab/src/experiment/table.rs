@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 
 use super::label::label;
 use super::not_modelled;
+use super::vmstat_update_cost::ALIKE;
 use crate::LabError;
 use crate::machine::Machine;
 use crate::mechanism::Mechanisms;
@@ -127,10 +128,6 @@ pub struct Experiment {
 pub(super) type Run = fn(&Options, Progress<'_>) -> Result<Table, LabError>;
 /// Hears of each run done, and of how many.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
-
-/// Cells that move by less than so much from each other move alike: half of the unit that cycles
-/// were published in.
-const ALIKE: f64 = 0.5;
 
 /// Version of [`Table`].
 pub const SCHEMA_VERSION: u32 = 1;
