@@ -117,6 +117,11 @@ impl FastRef {
         FastRef { fast, area: unsafe { (*fast).rseq_offset } }
     }
 
+    /// The same without sequences: where a request's order alone does not say its list.
+    pub(crate) fn without_sequences(self) -> FastRef {
+        FastRef { area: 0, ..self }
+    }
+
     #[inline(always)]
     pub(crate) fn as_ptr(self) -> *const Fast {
         self.fast

@@ -323,13 +323,15 @@ impl Experiment {
     }
 }
 
-/// A pool whose lists hold some blocks of the order. What they may hold grows by use and begins at
-/// less than one of 2 MiB, so for those it is given.
-fn pool_for(order: Order) -> Pool {
-    if order.get() < 9 {
-        return pool(BYTES, true);
-    }
+/// A pool whose lists hold some blocks of the order, and which groups pages by mobility or does
+/// not. What lists may hold grows by use and begins at less than one of 2 MiB, so for those it is
+/// given.
+fn pool_for(order: Order, groups: bool) -> Pool {
     let mut policy = Policy::ZONAL;
+    policy.set("mobility_grouping", if groups { "on" } else { "off" }).unwrap();
+    if order.get() < 9 {
+        return pool_with(BYTES, true, policy);
+    }
     policy.set("pcp.high_fraction", "8").unwrap();
     policy.set("pcp.budget_fraction", "0").unwrap();
     pool_with(8 * BYTES, true, policy)
@@ -342,21 +344,17 @@ fn sequences_exist() -> bool {
 }
 
 /// Instructions in the operation's section, on the way that it takes without interference.
-fn length(operation: Operation, order: Order) -> usize {
+fn length(operation: Operation, order: Order, groups: bool) -> usize {
     let (interference, target, broken) = (Nothing, usize::MAX, false);
     let walk = Experiment { operation, order, interference, target, broken };
-    let (result, length) = walk.run(&pool_for(order));
+    let (result, length) = walk.run(&pool_for(order, groups));
     result.unwrap();
     assert!(length > 3, "{operation:?}, {order:?}: the sequence has {length} instructions");
     length
 }
 
-#[test]
-fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
-    let _one = ONE.lock().unwrap();
-    if !sequences_exist() {
-        return;
-    }
+/// Each operation, at each instruction of its sequence, with each interference.
+fn every_operation(groups: bool) {
     for operation in [
         Operation::Alloc,
         Operation::AllocFromEmpty,
@@ -370,12 +368,12 @@ fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
             if operation == Operation::AllocFromEmpty && order != Order::ZERO {
                 continue;
             }
-            let length = length(operation, order);
+            let length = length(operation, order, groups);
             if operation == Operation::FreeOfOther && cpus().len() > 1 {
-                let own = self::length(Operation::Free, order);
+                let own = self::length(Operation::Free, order, groups);
                 assert!(length > own, "it was not another CPU's block: {length} instructions");
             }
-            let pool = pool_for(order);
+            let pool = pool_for(order, groups);
             eprintln!("{operation:?}, {order:?}: {length} instructions");
             for target in 0..=length + 1 {
                 for interference in INTERFERENCES.into_iter().filter(|i| *i != LastHandle) {
@@ -387,6 +385,22 @@ fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn an_operation_aborted_at_any_instruction_is_done_once_or_not_at_all() {
+    let _one = ONE.lock().unwrap();
+    if sequences_exist() {
+        every_operation(false);
+    }
+}
+
+#[test]
+fn so_is_one_of_a_pool_that_groups_pages_by_mobility() {
+    let _one = ONE.lock().unwrap();
+    if sequences_exist() {
+        every_operation(true);
     }
 }
 
@@ -458,7 +472,7 @@ fn a_pool_whose_last_handle_goes_at_any_instruction_of_a_free_goes_with_the_last
         return;
     }
     for order in [0, 3].map(order) {
-        let length = length(Operation::Free, order);
+        let length = length(Operation::Free, order, false);
         for (target, others) in (0..=length).flat_map(|target| [0, 1, 2].map(|n| (target, n))) {
             eprintln!("{order:?}, {others} others, at {target} of {length}");
             let done = (0..TRIES).any(|_| orphan_at(target, order, others));
@@ -484,7 +498,7 @@ fn a_section_that_goes_on_after_an_interference_is_noticed() {
             let (target, broken, pool) = (*target, true, pool(BYTES, true));
             Experiment { operation, order, interference, target, broken }.run(&pool).0.is_err()
         };
-        let noticed = (1..=length(operation, order)).filter(broken).count();
+        let noticed = (1..=length(operation, order, false)).filter(broken).count();
         eprintln!("{operation:?}, {interference:?}: noticed at {noticed} instructions");
         assert!(noticed > 2, "{operation:?}, {interference:?}: noticed at {noticed} instructions");
     }

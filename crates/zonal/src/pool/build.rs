@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use zonal_core::machine::Layout;
+use zonal_core::policy::Policy;
 use zonal_core::types::{NodeId, PAGE_SIZE};
+use zonal_core::vmstat::variant::NumaPolicy;
 
 use super::builder::{BuildError, Builder, CpuMap, Notice};
 use super::faults::Faults;
@@ -12,6 +14,7 @@ use super::mode::Grants;
 use super::plan::Plan;
 use super::poison::Poison;
 use super::records::Records;
+use super::typed::{self, Typed};
 use super::{Pool, Shared, fork, grow};
 use crate::platform::{Mode, ProcessPlatform};
 use crate::reclaim::{Place, Registry};
@@ -29,8 +32,9 @@ impl Builder {
     ///
     /// # Errors
     /// [`BuildError`] names the invalid option, or what the operating system refused.
-    pub fn build(self) -> Result<Pool, BuildError> {
+    pub fn build(mut self) -> Result<Pool, BuildError> {
         self.check()?;
+        self.policy = in_a_pool(self.policy);
         let topology = match &self.fake {
             Some((nodes, cpus)) => Topology::read()?.split(*nodes, &placement(cpus))?,
             None => Topology::read()?,
@@ -50,6 +54,7 @@ impl Builder {
         // SAFETY: (1) `records` moves into the pool next to the allocator that uses the tables, and
         // is dropped after it (POOL-2); (2) called once.
         let (metadata, fast) = unsafe { records.tables(&layout) };
+        let blocks = metadata.blocks;
         let consumers = Registry::new(Place::of(&machine), self.last_resort.clone());
         let platform = ProcessPlatform::new(
             RseqArea::find().ok(),
@@ -70,8 +75,10 @@ impl Builder {
         // SAFETY: (1) it lies where `tables` has put it, in the mapping that `records` keeps; (2)
         // derived from the mapping's address.
         let fast = unsafe { FastRef::new(fast) };
+        let (fast, typed) = Typed::of((&plan, &self.policy), &allocator, fast, blocks);
         let shared = Arc::new(Shared {
             fast,
+            typed,
             pages: layout.words,
             poison: self.poison.then(Poison::default),
             faults: self.fail_alloc.map(Faults::new),
@@ -141,9 +148,10 @@ impl Builder {
         if self.fail_alloc.is_some() {
             return off("requests fail on purpose (fail_alloc), which no sequence does");
         }
-        if grouping {
-            return off("the policy groups pages by mobility, and no sequence tells their lists \
-                        apart (mobility_grouping=off)");
+        if grouping && !typed::may_serve(&self.policy) {
+            return off("the policy groups pages by mobility, and writes NUMA events down, keeps \
+                        cold pages apart, has owners of pageblocks or remembers full zones \
+                        (mobility_grouping=off)");
         }
         if let Err(why) = RseqArea::find() {
             return off(&why.to_string());
@@ -159,6 +167,15 @@ impl Builder {
     }
 }
 
+/// The policy as a pool keeps it. The words of 5.14 tell what the exact storage tells, but for a race
+/// of their readers, and each request would have to write to them.
+fn in_a_pool(policy: Policy) -> Policy {
+    match policy.numa == NumaPolicy::V5_14 {
+        true => Policy { numa: NumaPolicy::EXACT, ..policy },
+        false => policy,
+    }
+}
+
 fn placement(map: &CpuMap) -> CpuPlacement {
     match map {
         CpuMap::Contiguous => CpuPlacement::Contiguous,
@@ -170,7 +187,6 @@ fn placement(map: &CpuMap) -> CpuPlacement {
 #[cfg(test)]
 mod tests {
     use zonal_core::platform::Platform as _;
-    use zonal_core::policy::Policy;
 
     use super::*;
 
@@ -184,8 +200,9 @@ mod tests {
         let builders = [
             (plain(), "rseq"),
             (plain().poison(true), "lock (poison is on"),
-            (plain().policy(Policy::KERNEL), "lock (the policy groups pages by mobility"),
-            (plain().policy(Policy::LINUX_6_18), "lock (the policy groups pages by mobility"),
+            (plain().policy(Policy::KERNEL), "rseq"),
+            (plain().policy(Policy::LINUX_6_18), "rseq"),
+            (plain().policy(Policy::OWNED_2026), "lock (the policy groups pages by mobility"),
         ];
         for (builder, mode) in builders {
             let pool = builder.build().unwrap();

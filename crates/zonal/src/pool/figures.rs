@@ -8,7 +8,8 @@ use super::Pool;
 use super::poison::Poison;
 
 impl Pool {
-    /// The policy in force.
+    /// The policy in force. NUMA events that the policy of the builder folds when they are read, as
+    /// Linux does from 5.14 on, are kept exactly: `numa` says so.
     pub fn policy(&self) -> &Policy {
         self.shared.allocator.policy()
     }

@@ -24,7 +24,8 @@ use crate::error::{AllocError, FreeError};
 use crate::rseq::{self, FastRef, NO_FRAME, NO_OFFSET, Popped};
 
 /// Flags that name a zone.
-const ZONES: u32 = Gfp::DMA.bits() | Gfp::DMA32.bits() | Gfp::HIGHMEM.bits() | Gfp::MOVABLE.bits();
+pub(super) const ZONES: u32 =
+    Gfp::DMA.bits() | Gfp::DMA32.bits() | Gfp::HIGHMEM.bits() | Gfp::MOVABLE.bits();
 
 /// Zeroes a block that was just handed out, if that was asked for.
 #[inline(always)]
@@ -78,7 +79,7 @@ impl FastRef {
 
     /// A list's pop, as [`pop_page`](Self::pop_page).
     #[inline(always)]
-    fn pop_block(self, list: usize) -> Result<NonNull<u8>, Popped> {
+    pub(super) fn pop_block(self, list: usize) -> Result<NonNull<u8>, Popped> {
         // SAFETY: (1) the fast path has a list, so it is on; (2) RSEQ-2, RSEQ-3; (3)
         // the list is the pool's.
         let popped = unsafe { rseq::pop_block(self, list) };
@@ -155,6 +156,16 @@ impl FastRef {
         // SAFETY: (1) frames are known only where the fast path is on; (2) RSEQ-2, RSEQ-3; (3) the
         // frame is the pool's; (4) so is the list.
         unsafe { rseq::push_any(self, list, frame) }
+    }
+
+    /// Pushes a frame of the pool onto one of its lists, whichever is active. `false`: nothing was
+    /// done.
+    #[inline]
+    pub(super) fn push_listed(self, list: usize, frame: usize) -> bool {
+        // SAFETY: (1) the caller has a list, so sequences run; (2) RSEQ-2, RSEQ-3; (3) the frame is
+        // the pool's; (4) so is the list.
+        let pushed = unsafe { rseq::push_block(self, list, frame) };
+        pushed || self.push_any(frame, list)
     }
 
     /// Pushes a page that [`push_page`](Self::push_page) did not, by what that returned. `false`:
@@ -258,24 +269,39 @@ impl<'p> HotPages<'p> {
 }
 
 impl Shared {
-    /// A block of any order by the fast path. `None`: go through the core.
+    /// A block of any order for ordinary use by the fast path. `None`: go through the core.
     pub(super) fn pop_block(&self, order: Order) -> Option<NonNull<u8>> {
-        let list = self.fast.list(order)?;
+        let Some(list) = self.fast.list(order) else {
+            return self.pop_typed(&Request::new(order));
+        };
         let popped = match order {
             Order::ZERO => self.fast.pop_page(),
             _ => self.fast.pop_block(list),
         };
-        popped.map_or_else(|missed| self.pop_again(missed, list), Some)
+        popped.map_or_else(|missed| self.pop_again(self.fast, missed, list), Some)
+    }
+
+    /// The same for a request with these flags.
+    pub(super) fn pop_plain(&self, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
+        match self.fast.is_plain(gfp) {
+            true => self.pop_block(order),
+            false => self.pop_typed(&Request { order, gfp, node: None }),
+        }
     }
 
     /// A block from a list that gave none because another one was active. `None`: go through the
     /// core.
-    fn pop_again(&self, missed: Popped, list: usize) -> Option<NonNull<u8>> {
+    pub(super) fn pop_again(
+        &self,
+        fast: FastRef,
+        missed: Popped,
+        list: usize,
+    ) -> Option<NonNull<u8>> {
         self.count_stray(missed);
         if missed.frame != NO_FRAME {
             return None;
         }
-        self.fast.pop_any(list).map_err(|missed| self.count_stray(missed)).ok()
+        fast.pop_any(list).map_err(|missed| self.count_stray(missed)).ok()
     }
 
     /// Counts a block that a racing double free had put on two stacks: the other copy is the one
@@ -330,7 +356,7 @@ impl Pool {
         gfp: Gfp,
     ) -> Result<NonNull<u8>, AllocError> {
         if let Some(list) = self.fast.list(order)
-            && let Some(start) = self.shared.pop_again(popped, list)
+            && let Some(start) = self.shared.pop_again(self.fast, popped, list)
         {
             return Ok(zeroed(start, order, gfp));
         }

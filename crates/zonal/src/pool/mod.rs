@@ -16,6 +16,7 @@
 //! | `plan` | zones, CPUs and nodes, before any memory is taken |
 //! | `debug` | what `{:?}` says of a pool |
 //! | `hot` | the way in and out of the fast path, and what follows when it leaves |
+//! | `typed` | the fast path where pages are grouped by mobility |
 //! | `records` | the metadata mapping |
 //! | `range` | pages in a row, of any number |
 //! | `pages` | pages that free themselves, borrowed from the pool |
@@ -85,6 +86,7 @@ mod resident;
 mod thread;
 mod touch;
 mod trim;
+mod typed;
 mod upkeep;
 mod worker;
 
@@ -159,6 +161,8 @@ pub struct Pool {
 pub(crate) struct Shared {
     /// Constants of the fast path; what it points to is in `records`.
     fast: FastRef,
+    /// The fast path of a pool that groups by mobility.
+    typed: Option<typed::Typed>,
     /// Pages of the pool.
     pub(crate) pages: usize,
     poison: Option<Poison>,
@@ -282,6 +286,9 @@ impl Shared {
     #[inline(never)]
     fn alloc_by_core(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
         self.inject(&request)?;
+        if let Some(start) = self.pop_typed(&request) {
+            return Ok(start);
+        }
         loop {
             let pfn = self.allocator.alloc(request)?;
             if self.prepare(pfn, request.order, request.gfp) {
@@ -295,6 +302,9 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn free_by_core(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
+        if self.push_typed(start, order) {
+            return Ok(());
+        }
         let pfn = self.pfn(start.as_ptr() as usize);
         self.poison_block(pfn, order);
         let freed = self.allocator.free(pfn, order);

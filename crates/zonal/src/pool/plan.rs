@@ -41,9 +41,15 @@ impl Plan {
         self.cpus.get(cpu.0 as usize).map(|node| usize::from(node.0))
     }
 
-    /// What the fast path knows; an offset of 0 turns it off.
+    /// Whether a flag that names a zone means anything.
+    pub(super) fn several_kinds(&self) -> bool {
+        self.zones.iter().any(|zone| zone.kind != ZoneKind::Normal)
+    }
+
+    /// What the fast path knows; an offset of 0 turns it off. Where pages are grouped by mobility
+    /// `Typed` knows the lists.
     pub(super) fn header(&self, allocator: &PoolAllocator, base: usize, offset: isize) -> Fast {
-        let use_fast = offset != 0;
+        let use_fast = offset != 0 && !allocator.tables().grouping();
         Fast {
             rseq_offset: offset,
             base,
@@ -54,7 +60,7 @@ impl Plan {
                 });
                 list.map_or(NO_OFFSET, list_offset)
             }),
-            several_kinds: self.zones.iter().any(|zone| zone.kind != ZoneKind::Normal),
+            several_kinds: self.several_kinds(),
         }
     }
 

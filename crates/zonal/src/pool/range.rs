@@ -119,8 +119,7 @@ impl<'p> Ranges<'p> {
         // The head of a block of the next order, by one sequence, if this CPU has one.
         let is_possible = request.pages > 0 && request.align.is_power_of_two() && !request.packed;
         if let (Some(order), None, true) = (request.block_order(), request.node, is_possible)
-            && shared.fast.is_plain(request.gfp.without(Gfp::ZERO))
-            && let Some(start) = shared.pop_block(order)
+            && let Some(start) = shared.pop_plain(order, request.gfp.without(Gfp::ZERO))
         {
             let pfn = shared.pfn(start.as_ptr() as usize);
             if shared.allocator.ranges().from_block(pfn, order, request.pages).is_ok() {
