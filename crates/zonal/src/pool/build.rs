@@ -34,7 +34,6 @@ impl Builder {
     /// [`BuildError`] names the invalid option, or what the operating system refused.
     pub fn build(mut self) -> Result<Pool, BuildError> {
         self.check()?;
-        self.policy = in_a_pool(self.policy);
         let topology = match &self.fake {
             Some((nodes, cpus)) => Topology::read()?.split(*nodes, &placement(cpus))?,
             None => Topology::read()?,
@@ -48,7 +47,9 @@ impl Builder {
         // changed there, and is dropped after it (POOL-2); moving a vector does not move its items.
         let machine = unsafe { plan.machine() };
         let cpus = machine.cpus;
-        let (mode, sequences) = self.mode(cpus.len(), machine.grouping(&self.policy));
+        let by_list = machine.grouping(&self.policy) || self.policy.numa == NumaPolicy::V5_14;
+        self.policy = in_a_pool(self.policy);
+        let (mode, sequences) = self.mode(cpus.len(), by_list);
         let layout = Layout::of(&machine, &self.policy)?;
         let records = Records::map(&layout)?;
         // SAFETY: (1) `records` moves into the pool next to the allocator that uses the tables, and
@@ -69,13 +70,13 @@ impl Builder {
             grow::prefault_first(&allocator, &memory)?;
         }
         let offset = if mode == Mode::Rseq { offset } else { 0 };
-        let header = plan.header(&allocator, memory.base().as_ptr() as usize, offset);
+        let header = plan.header(&allocator, memory.base().as_ptr() as usize, offset, by_list);
         // SAFETY: (1) `tables` made room for it there, and it is not shared yet.
         unsafe { fast.write(header) };
         // SAFETY: (1) it lies where `tables` has put it, in the mapping that `records` keeps; (2)
         // derived from the mapping's address.
         let fast = unsafe { FastRef::new(fast) };
-        let (fast, typed) = Typed::of((&plan, &self.policy), &allocator, fast, blocks);
+        let (fast, typed) = Typed::of((&plan, &self.policy), &allocator, (fast, by_list), blocks);
         let shared = Arc::new(Shared {
             fast,
             typed,
@@ -131,7 +132,7 @@ impl Builder {
 
     /// How pcps are kept consistent, with what that takes. Where no sequence ever runs the core
     /// need not keep any out of a pcp, and its own fast path is on.
-    fn mode(&self, cpus: usize, grouping: bool) -> (Mode, Option<RseqFence>) {
+    fn mode(&self, cpus: usize, by_list: bool) -> (Mode, Option<RseqFence>) {
         let off = |why: &str| (Mode::Lock(why.to_owned()), None);
         if (cpus as u32) < possible_cpus_max() {
             return off("a CPU may come up that the topology does not tell of");
@@ -148,10 +149,10 @@ impl Builder {
         if self.fail_alloc.is_some() {
             return off("requests fail on purpose (fail_alloc), which no sequence does");
         }
-        if grouping && !typed::may_serve(&self.policy) {
-            return off("the policy groups pages by mobility, and writes NUMA events down, keeps \
-                        cold pages apart, has owners of pageblocks or remembers full zones \
-                        (mobility_grouping=off)");
+        if by_list && !typed::may_serve(&self.policy) {
+            return off("the policy groups pages by mobility, or is a kernel's, and writes NUMA \
+                        events down, keeps cold pages apart, has owners of pageblocks or remembers \
+                        full zones");
         }
         if let Err(why) = RseqArea::find() {
             return off(&why.to_string());

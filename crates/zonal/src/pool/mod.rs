@@ -161,7 +161,7 @@ pub struct Pool {
 pub(crate) struct Shared {
     /// Constants of the fast path; what it points to is in `records`.
     fast: FastRef,
-    /// The fast path of a pool that groups by mobility.
+    /// The fast path of a pool that groups by mobility, or keeps to a policy of Linux.
     typed: Option<typed::Typed>,
     /// Pages of the pool.
     pub(crate) pages: usize,

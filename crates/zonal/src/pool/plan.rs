@@ -46,10 +46,16 @@ impl Plan {
         self.zones.iter().any(|zone| zone.kind != ZoneKind::Normal)
     }
 
-    /// What the fast path knows; an offset of 0 turns it off. Where pages are grouped by mobility
-    /// `Typed` knows the lists.
-    pub(super) fn header(&self, allocator: &PoolAllocator, base: usize, offset: isize) -> Fast {
-        let use_fast = offset != 0 && !allocator.tables().grouping();
+    /// What the fast path knows; an offset of 0 turns it off. Where lists are looked up (`by_list`)
+    /// `Typed` knows them.
+    pub(super) fn header(
+        &self,
+        allocator: &PoolAllocator,
+        base: usize,
+        offset: isize,
+        by_list: bool,
+    ) -> Fast {
+        let use_fast = offset != 0 && !by_list;
         Fast {
             rseq_offset: offset,
             base,

@@ -1,6 +1,6 @@
-//! The fast path of a pool that groups its pages by mobility. The order alone does not say which
-//! list a block is on: of a request its mobility does besides, of a free the type that the block's
-//! pageblock has now. Both are looked up in front of the sequence, as the core's own fast path does.
+//! The fast path of a pool that groups its pages by mobility, or keeps to a policy of Linux. The
+//! order alone does not say which list a block is on: of a request its mobility does besides, of a
+//! free the type that the block's pageblock has now. Both are looked up in front of the sequence, as the core's own fast path does.
 //!
 //! ```text
 //!  request ── flags it may have? ── list of (order, mobility) ── zone passes? ──► pop
@@ -56,7 +56,7 @@ pub(super) struct Typed {
     blocks: &'static [AtomicU8],
 }
 
-/// Whether sequences serve pools that group under this policy: events that are written down take
+/// Whether sequences serve such pools under this policy: events that are written down take
 /// the gate, and a search passes full zones or looks for cold pages.
 pub(super) fn may_serve(policy: &Policy) -> bool {
     !policy.numa.records()
@@ -66,25 +66,26 @@ pub(super) fn may_serve(policy: &Policy) -> bool {
 }
 
 impl Typed {
-    /// The fast path of a pool's hot page and this one: where the pool groups, all that runs by
-    /// `fast` goes this way.
+    /// The fast path of a pool's hot page and this one: where lists are looked up (`by_list`), all
+    /// that runs by `fast` goes this way.
     pub(super) fn of(
         of: (&Plan, &Policy),
         allocator: &PoolAllocator,
-        fast: FastRef,
+        (fast, by_list): (FastRef, bool),
         blocks: &'static [AtomicU8],
     ) -> (FastRef, Option<Typed>) {
-        let tables = allocator.tables();
-        if fast.area == 0 || !tables.grouping() {
+        if fast.area == 0 || !by_list {
             return (fast, None);
         }
-        (fast.without_sequences(), Typed::new(of, tables.lists(), fast, blocks))
+        let tables = allocator.tables();
+        let lists = (tables.lists(), tables.grouping());
+        (fast.without_sequences(), Typed::new(of, lists, fast, blocks))
     }
 
     /// `None`: a pageblock may belong to two zones.
     fn new(
         (plan, policy): (&Plan, &Policy),
-        lists: &ListMap,
+        (lists, grouping): (&ListMap, bool),
         fast: FastRef,
         blocks: &'static [AtomicU8],
     ) -> Option<Typed> {
@@ -117,10 +118,13 @@ impl Typed {
         for order in Order::all() {
             for (at, list) in typed.by_request[order.index()].iter_mut().enumerate() {
                 let gfp = Gfp::from_bits((at as u32) << MOBILITY_SHIFT & MOBILITY);
-                *list = offset(order, gfp.migratetype(true));
+                *list = offset(order, gfp.migratetype(grouping));
             }
             for (at, list) in typed.by_type[order.index()].iter_mut().enumerate() {
-                *list = offset(order, Migratetype::new(at as u32));
+                // Without grouping there is one list of an order, whatever a pageblock's type.
+                let mt = Migratetype::new(at as u32);
+                *list =
+                    offset(order, mt.map(|mt| if grouping { mt } else { Migratetype::Unmovable }));
             }
         }
         Some(typed)
@@ -161,7 +165,7 @@ impl Shared {
         self.allocator.zones().get(usize::from(zone.0)).is_some_and(|zone| zone.has(bit))
     }
 
-    /// A block by a sequence, where the pool groups. `None`: go through the core.
+    /// A block by a sequence, where lists are looked up. `None`: go through the core.
     #[inline]
     pub(super) fn pop_typed(&self, request: &Request) -> Option<NonNull<u8>> {
         let typed = self.typed.as_ref().filter(|_| request.node.is_none())?;
@@ -175,8 +179,8 @@ impl Shared {
         start.ok().map(|start| zeroed(start, order, gfp))
     }
 
-    /// Takes a block back by a sequence, where the pool groups. `false`: nothing was done. Nothing
-    /// of the pool is touched behind the commit (LIFE-2).
+    /// Takes a block back by a sequence, where lists are looked up. `false`: nothing was done.
+    /// Nothing of the pool is touched behind the commit (LIFE-2).
     #[inline]
     pub(super) fn push_typed(&self, start: NonNull<u8>, order: Order) -> bool {
         let Some(typed) = &self.typed else { return false };
@@ -202,14 +206,16 @@ mod tests {
 
     const KINDS: [Gfp; 3] = [Gfp::KERNEL, Gfp::MOVABLE, Gfp::RECLAIMABLE];
 
-    fn pool(rseq: bool) -> Pool {
-        let pool = Pool::builder().size(64 << 20).policy(Policy::LINUX_6_18).rseq(rseq);
+    fn pool(rseq: bool, groups: bool) -> Pool {
+        let mut policy = Policy::LINUX_6_18;
+        policy.set("mobility_grouping", if groups { "on" } else { "off" }).unwrap();
+        let pool = Pool::builder().size(64 << 20).policy(policy).rseq(rseq);
         pool.refresh_every(None).build().unwrap()
     }
 
     /// A pool whose sequences run, on one CPU; `None` where the system has none.
-    fn with_sequences() -> Option<(Pool, Pinned, CpuId)> {
-        let pool = pool(true);
+    fn with_sequences(groups: bool) -> Option<(Pool, Pinned, CpuId)> {
+        let pool = pool(true, groups);
         if *pool.mode() != Mode::Rseq {
             eprintln!("note: SKIPPED: there are no restartable sequences here");
             return None;
@@ -230,7 +236,7 @@ mod tests {
     /// The core would find the gate taken and go to the buddy.
     #[test]
     fn blocks_of_every_mobility_pass_a_pcp_that_another_thread_has_closed() {
-        let Some((pool, _pinned, cpu)) = with_sequences() else { return };
+        let Some((pool, _pinned, cpu)) = with_sequences(true) else { return };
         let allocator = &pool.shared.allocator;
         for (order, kind) in (0..=3).flat_map(|order| (0..3).map(move |kind| (order, kind))) {
             let order = Order::new(order).unwrap();
@@ -266,8 +272,12 @@ mod tests {
     /// are freed to lists other than they came from.
     #[test]
     fn the_same_calls_get_the_same_pages_with_sequences_as_under_locks() {
-        let Some((pool, _pinned, _)) = with_sequences() else { return };
-        let pools = [pool, self::pool(false)];
+        [true, false].into_iter().for_each(same_pages);
+    }
+
+    fn same_pages(groups: bool) {
+        let Some((pool, _pinned, _)) = with_sequences(groups) else { return };
+        let pools = [pool, self::pool(false, groups)];
         let mut held: Vec<([NonNull<u8>; 2], Order)> = Vec::new();
         let (mut random, mut direct, mut refused) = (7u64, 0, 0);
         for step in 0..60_000 {
