@@ -168,8 +168,8 @@ impl Builder {
     }
 }
 
-/// The policy as a pool keeps it. The words of 5.14 tell what the exact storage tells, but for a race
-/// of their readers, and each request would have to write to them.
+/// The policy as a pool keeps it. The words of 5.14 tell what the exact storage tells, but for a
+/// race of their readers, and each request would have to write to them.
 fn in_a_pool(policy: Policy) -> Policy {
     match policy.numa == NumaPolicy::V5_14 {
         true => Policy { numa: NumaPolicy::EXACT, ..policy },

@@ -1,6 +1,7 @@
 //! The fast path of a pool that groups its pages by mobility, or keeps to a policy of Linux. The
 //! order alone does not say which list a block is on: of a request its mobility does besides, of a
-//! free the type that the block's pageblock has now. Both are looked up in front of the sequence, as the core's own fast path does.
+//! free the type that the block's pageblock has now. Both are looked up in front of the sequence,
+//! as the core's own fast path does.
 //!
 //! ```text
 //!  request ── flags it may have? ── list of (order, mobility) ── zone passes? ──► pop
