@@ -2,7 +2,7 @@
 //!
 //! | line | fields |
 //! |--|--|
-//! | `BEGIN END Z ZONE` | `free=`, `min=`, `low=`, `high=`, `managed=`, of newer recorders `boost=` |
+//! | `BEGIN END Z ZONE` | `free=`, `min=`, `low=`, `high=`, `managed=`, later also `boost=` |
 //! | `BEGIN END P ZONE CPU` | `count=`, `high=`, `batch=`, since 6.14 `high_min=`, `high_max=` |
 //!
 //! A zone is its kind, on other nodes than 0 with the node before it: `1/Normal`. Lines of one

@@ -15,7 +15,7 @@ const PLACES: [&str; 6] = [
 ];
 
 /// Forms and bounds of the model itself, which say nothing of a machine or a kernel.
-const OF_THE_MODEL: [&str; 22] = [
+const OF_THE_MODEL: [&str; 23] = [
     "BRIEF_COLUMNS",
     "CHUNK_KIB",
     "CHUNK_LINES",
@@ -25,6 +25,7 @@ const OF_THE_MODEL: [&str; 22] = [
     "FAR",
     "FRAGMENT_BYTES",
     "FRAGMENT_KIB",
+    "HELD",
     "HOLDER_SHIFT",
     "HUGE_ORDER",
     "LINE_BYTES",

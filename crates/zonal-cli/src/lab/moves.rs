@@ -19,12 +19,12 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Serialize};
 use zonal::CpuId;
 use zonal::sys::affinity::{Pinned, allowed_cpus};
 use zonal_text::zoneinfo;
 use zonal_trace::record::Guard;
 
+use super::prices::{MoveNs, Moves};
 use crate::record;
 
 /// The setting below `/proc/sys`.
@@ -46,57 +46,6 @@ const SKIPPED: usize = 3;
 const CPUS_MAX: usize = 8;
 /// Pages of a round, at most and at least: small beside memory, many beside a small list.
 const PAGES: std::ops::RangeInclusive<u64> = 1024..=4096;
-
-/// What a block moved costs, in ns.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MoveNs {
-    /// The median of the turns.
-    pub mid: f64,
-    /// An interval that holds the median in 98 of 100 such measurements.
-    pub low: f64,
-    /// Its other end.
-    pub high: f64,
-}
-
-/// Both measurements.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Moves {
-    /// By one CPU.
-    pub alone: MoveNs,
-    /// By several at once; `None`: there is one, or the host was too busy.
-    pub together: Option<(usize, MoveNs)>,
-}
-
-impl MoveNs {
-    /// Whether the interval is narrow enough for a price: within a factor of 1.5 of the middle.
-    fn is_clear(&self) -> bool {
-        let MoveNs { mid, low, high } = *self;
-        low > 0.0 && mid <= 1.5 * low && high <= 1.5 * mid
-    }
-}
-
-impl Moves {
-    /// What stands for a load that is not known: between one of one CPU and one of several, in ns.
-    pub fn block_ns(&self) -> f64 {
-        let of_several = self.together.map_or(self.alone.mid, |(_, of_several)| of_several.mid);
-        self.alone.mid.midpoint(of_several)
-    }
-}
-
-impl std::fmt::Display for MoveNs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let MoveNs { mid, low, high } = self;
-        write!(f, "{mid:.1} ns ({low:.1} to {high:.1})")
-    }
-}
-
-impl std::fmt::Display for Moves {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a block between a zone and a list takes {} on one CPU", self.alone)?;
-        let Some((cpus, together)) = &self.together else { return Ok(()) };
-        write!(f, ", {together} on {cpus} at once")
-    }
-}
 
 /// Measures this host. The inner error is why it cannot be measured: rights, a kernel without the
 /// setting, another recorder, lists that are too small, or a host that is too busy.

@@ -13,11 +13,61 @@ use zonal_lab::machine::Machine;
 use zonal_replay::advise::HoldCost;
 use zonal_trace::HoldPrices;
 
-use super::moves::Moves;
 use super::places;
 use crate::output;
 
 const SCHEMA_VERSION: u32 = 1;
+
+/// What a block moved costs, in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MoveNs {
+    /// The median of the turns.
+    pub mid: f64,
+    /// An interval that holds the median in 98 of 100 such measurements.
+    pub low: f64,
+    /// Its other end.
+    pub high: f64,
+}
+
+/// Both measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moves {
+    /// By one CPU.
+    pub alone: MoveNs,
+    /// By several at once; `None`: there is one, or the host was too busy.
+    pub together: Option<(usize, MoveNs)>,
+}
+
+impl MoveNs {
+    /// Whether the interval is narrow enough for a price: within a factor of 1.5 of the middle.
+    pub fn is_clear(&self) -> bool {
+        let MoveNs { mid, low, high } = *self;
+        low > 0.0 && mid <= 1.5 * low && high <= 1.5 * mid
+    }
+}
+
+impl Moves {
+    /// What stands for a load that is not known: between one of one CPU and one of several, in ns.
+    pub fn block_ns(&self) -> f64 {
+        let of_several = self.together.map_or(self.alone.mid, |(_, of_several)| of_several.mid);
+        self.alone.mid.midpoint(of_several)
+    }
+}
+
+impl std::fmt::Display for MoveNs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let MoveNs { mid, low, high } = self;
+        write!(f, "{mid:.1} ns ({low:.1} to {high:.1})")
+    }
+}
+
+impl std::fmt::Display for Moves {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a block between a zone and a list takes {} on one CPU", self.alone)?;
+        let Some((cpus, together)) = &self.together else { return Ok(()) };
+        write!(f, ", {together} on {cpus} at once")
+    }
+}
 
 /// The file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -130,7 +180,6 @@ pub fn of_this_host() -> Option<HoldPrices> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::moves::MoveNs;
     use super::*;
 
     fn stored() -> Stored {

@@ -174,7 +174,7 @@ fn what_a_block_takes_is_measured_and_the_setting_put_back_however_that_ends() {
     let old = fs::read_to_string(FRACTION).unwrap();
     let data = tempfile::tempdir().unwrap();
     for (number, signal_name) in ["-INT", "-TERM", "-KILL", "-INT", "-KILL"].iter().enumerate() {
-        let mut command = command();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_zonal"));
         command.env("XDG_DATA_HOME", data.path()).args(["lab", "calibrate", "--quick"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         if !fraction_is(&old, false, Some(&mut child)) {

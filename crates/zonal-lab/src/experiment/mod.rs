@@ -45,6 +45,7 @@ const GIVEN: &[&[Given]] = &[
     deferred_init::GIVEN,
     numa_stat_threshold::GIVEN,
     pcp::GIVEN,
+    table::GIVEN,
     vmstat_update_cost::GIVEN,
     zone_reclaim::GIVEN,
 ];

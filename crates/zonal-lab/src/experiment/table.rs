@@ -5,12 +5,17 @@ use sha2::{Digest, Sha256};
 
 use super::label::label;
 use super::not_modelled;
-use super::vmstat_update_cost::ALIKE;
 use crate::LabError;
 use crate::machine::Machine;
 use crate::mechanism::Mechanisms;
-use crate::provenance::{Given, Label};
+use crate::provenance::{Given, Label, Provenance, given};
 use crate::units::hex;
+
+given! {
+    /// Cells whose moves differ by fewer cycles move alike.
+    ALIKE: f64 = 0.5,
+        Provenance::sourced("the published table of 2007 has whole cycles: half of one");
+}
 
 /// One figure of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]

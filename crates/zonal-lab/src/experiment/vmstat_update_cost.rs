@@ -38,9 +38,6 @@ given! {
     /// Calls of each function.
     CALLS: u64 = 10_000,
         Provenance::estimated("so many that folds have their part");
-    /// Cells whose moves differ by fewer cycles move alike.
-    pub(super) ALIKE: f64 = 0.5,
-        Provenance::sourced("the published table has whole cycles: half of one");
 }
 
 const NAME: &str = "vmstat-update-cost";

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, List, Optional, Sequence
 
 from ._results import Result
-from .replay_report import NotJudged, ReclaimJudged
+from .judged import NotJudged, ReclaimJudged
 
 __all__ = [
     "Advice",

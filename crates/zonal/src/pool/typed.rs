@@ -245,8 +245,7 @@ mod tests {
             // Both blocks are on the list, and no list but theirs is changed.
             let two = [take(), take()];
             two.into_iter().for_each(|start| free(&pool, start, order));
-            let held = allocator.pcp(ZoneId(0), cpu);
-            let held = held.look(allocator.platform(), &allocator.zones()[0], &[]);
+            let held = allocator.tables().look(ZoneId(0), cpu).unwrap();
             let buddy = || pool.zone_stats().next().unwrap().free_pages;
             let before = buddy();
             let start = take();
