@@ -137,3 +137,11 @@ impl<'a> Own<'a> {
         fast::free_range_on(&on.tables, self.0, pfn, pages)
     }
 }
+
+#[cfg(test)]
+impl<'a> Own<'a> {
+    /// As [`new`](Self::new), in a test with one allocator.
+    pub(super) fn of_test<P: Platform>(on: &Allocator<'a, P>, cpu: CpuId) -> Option<Own<'a>> {
+        fast::pcp_of(&on.tables, cpu).map(Own)
+    }
+}

@@ -2,6 +2,7 @@
 //! called with ids that the machine does not have. It answers that there is nothing, or panics
 //! where its documentation says so; either way nothing has changed.
 
+use std::boxed::Box;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::string::{String, ToString};
@@ -170,10 +171,19 @@ const ANSWER: &[(&str, Answer)] = &[
         tables.look(ids.zone, CpuId(0)).is_none() && tables.look(ZoneId(0), ids.cpu).is_none()
     }),
     ("Tables::online_cpus", |pool, ids| pool.tables().online_cpus(Some(ids.node)) == 0),
+    ("Own::free", |pool, ids| own(pool).free(pool, ids.pfn, Order::ZERO).is_err()),
+    ("Own::free_range", |pool, ids| own(pool).free_range(pool, ids.pfn, NonZeroU64::MAX).is_err()),
     ("hot::alloc", |pool, ids| hot::alloc(pool, request(ids)).is_none()),
+    ("hot::alloc_missed", |pool, ids| hot::alloc_missed(pool, request(ids)).is_err()),
+    ("hot::free_missed", |pool, ids| hot::free_missed(pool, ids.pfn, Order::ZERO).is_err()),
     ("hot::free", |pool, ids| hot::free(pool, ids.pfn, Order::ZERO).is_err()),
     ("hot::free_range", |pool, ids| !hot::free_range(pool, ids.pfn, NonZeroU64::MAX)),
 ];
+
+/// What the first CPU serves itself from.
+fn own(pool: &Pool) -> hot::Own<'static> {
+    hot::Own::of_test(pool, CpuId(0)).unwrap()
+}
 
 const PANIC: &[(&str, Panic)] = &[
     ("Allocator::background_start", |pool, ids| told(pool.background_start(ids.node))),
@@ -203,7 +213,9 @@ const PANIC: &[(&str, Panic)] = &[
 #[test]
 fn every_function_says_that_an_id_does_not_exist() {
     for policy in [Policy::ZONAL, Policy::OWNED_2026, Policy::LINUX_6_18] {
-        let pool: Pool = Shape::uniform(NODES.into(), PAGES, 2).boot(policy);
+        let platform = Script { gates: Some(true), ..Script::default() };
+        let shape = Box::leak(Box::new(Shape::uniform(NODES.into(), PAGES, 2)));
+        let pool: Pool = shape.boot_on(policy, platform);
         let held = pool.alloc(Request::new(Order::ZERO)).unwrap();
         let free = pool.free_pages();
         for ids in IDS {
