@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use comfy_table::{ContentArrangement, Table};
 use zonal_replay::advise::{
     Advice, AdvisedOn, Options, Row, Saving, Verdict as Advised, WaitCheck, advise_all,
@@ -27,7 +28,7 @@ pub struct AdviseArgs {
     pub machine: Option<PathBuf>,
 
     /// Try only changes whose name begins so, such as min_free_kbytes or linux-; may be repeated.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub only: Vec<String>,
 
     /// Stop after this many events of the trace.

@@ -145,6 +145,7 @@ fn a_selection_that_matches_nothing_is_refused_with_what_there_is() {
         assert!(message.contains("percpu_pagelist_high_fraction 8"), "{message}");
         assert!(message.contains("4 times the CPUs, linux-5.4"), "{message}");
     }
+    assert!(refusal(&["advise", SAMPLE, "--only", ""]).contains("--only"));
 }
 
 #[test]

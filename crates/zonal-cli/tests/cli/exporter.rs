@@ -230,7 +230,8 @@ fn what_cannot_be_served_is_refused() {
     let exporter = Exporter::start(&["--proc", kernel.path()]);
     let taken = ["exporter", "--proc", kernel.path(), "--listen", &exporter.address];
     assert!(refusal(&taken).contains("cannot listen on"));
-    assert!(refusal(&["exporter", "--listen", "everywhere"]).contains("everywhere"));
+    let message = refusal(&["exporter", "--listen", "everywhere"]);
+    assert!(message.contains("everywhere") && message.contains("ADDRESS:PORT"), "{message}");
     assert!(refusal(&["exporter", "--proc", "/nowhere"]).contains("/nowhere/zoneinfo"));
     exporter.end();
 }
