@@ -32,7 +32,7 @@ pub struct ExporterArgs {
 
     /// Address and port to listen on. Others than this host's may ask only if it says so, as in
     /// 0.0.0.0:9917; there is no password.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9917", value_parser = address_and_port)]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9917", value_parser = socket)]
     pub listen: SocketAddr,
 
     /// Print the metrics once and end, in the text format of the textfile collector of
@@ -42,7 +42,7 @@ pub struct ExporterArgs {
 }
 
 /// The address of `--listen`.
-fn address_and_port(text: &str) -> Result<SocketAddr, String> {
+fn socket(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "expected ADDRESS:PORT, as in 127.0.0.1:9917 or [::1]:9917".to_owned())
 }
 
