@@ -133,12 +133,13 @@ pub fn install(signal: i32, handler: Handler) {
     assert_eq!(rc, 0, "sigaction: {}", std::io::Error::last_os_error());
 }
 
-/// A timer that sends [`timer_signal`] to the thread that made it, again and again. Stops when
-/// dropped, which must happen on the same thread: after that no signal of it arrives.
+/// A timer that sends [`timer_signal`] to the thread that made it, once each time it is set. Stops
+/// when dropped, which must happen on the same thread: after that no signal of it arrives.
 pub struct Timer(libc::timer_t);
 
 impl Timer {
-    pub fn every(interval: Duration) -> Timer {
+    /// A timer that is not set.
+    pub fn new() -> Timer {
         // SAFETY: (1) all zeroes is a valid `sigevent`.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -148,18 +149,25 @@ impl Timer {
         // SAFETY: (1) both pointers are to live values of the right type.
         let rc = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) };
         assert_eq!(rc, 0, "timer_create: {}", std::io::Error::last_os_error());
-        let every = libc::timespec { tv_sec: 0, tv_nsec: interval.subsec_nanos().into() };
-        let spec = libc::itimerspec { it_interval: every, it_value: every };
-        // SAFETY: (1) the timer was just made, and the specification is a live value.
-        let rc = unsafe { libc::timer_settime(timer, 0, &spec, std::ptr::null_mut()) };
-        assert_eq!(rc, 0, "timer_settime: {}", std::io::Error::last_os_error());
         Timer(timer)
+    }
+
+    /// Sets it. A signal handler sets its own timer again when its work is done, so that the thread
+    /// always runs that long in between: of a timer that repeats itself, a handler that takes
+    /// longer than the interval leaves the thread nothing.
+    pub fn set(&self, after: Duration) {
+        let value = libc::timespec { tv_sec: 0, tv_nsec: after.subsec_nanos().into() };
+        let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let spec = libc::itimerspec { it_interval: never, it_value: value };
+        // SAFETY: (1) the timer was made by `new`, and the specification is a live value.
+        let rc = unsafe { libc::timer_settime(self.0, 0, &spec, std::ptr::null_mut()) };
+        assert_eq!(rc, 0, "timer_settime: {}", std::io::Error::last_os_error());
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: (1) made by `every`, deleted once.
+        // SAFETY: (1) made by `new`, deleted once.
         unsafe { libc::timer_delete(self.0) };
     }
 }

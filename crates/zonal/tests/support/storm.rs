@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  worker 1..n   alloc, free, bulk, hand blocks to others, end and start anew
-//!    ^ signal    every 50 microseconds, on the worker's own thread: try_alloc/free_cached
+//!    ^ signal    50 microseconds after the last, on the worker's own thread: try_alloc/free_cached
 //!  mover         sched_setaffinity on every worker
 //!  drainer       drain_all, refresh of every CPU
 //!  trimmer       free 2 MiB blocks back to the kernel
@@ -53,7 +53,7 @@ pub struct Plan {
     pub outside: u64,
     /// Whether threads are moved, pcps drained from outside, memory given back.
     pub weather: bool,
-    /// How often each worker is interrupted; not at all if zero.
+    /// How long each worker runs from one interrupt to the next; without any if zero.
     pub signal_every: Duration,
     /// Whether the budget and the sysctls change all the time. Then nothing is said of refusals.
     pub settings: bool,
@@ -130,6 +130,7 @@ struct Site<'p> {
 struct Handler<'p> {
     site: &'p Site<'p>,
     me: u32,
+    timer: Option<Timer>,
     random: AtomicU64,
     stash: [(AtomicUsize, AtomicUsize); STASH],
     stashed: AtomicUsize,
@@ -306,8 +307,7 @@ impl<'p> Site<'p> {
         self.threads.lock().unwrap().push(thread);
         let handler = Handler::new(self, me);
         HANDLER.set(std::ptr::from_ref(&handler).cast());
-        let every = self.plan.signal_every;
-        let timer = (!every.is_zero()).then(|| Timer::every(every));
+        handler.set_timer();
         let mut held = Vec::new();
         let mut rng = Rng::new(self.plan.seed << 32 | u64::from(me));
         let mut operations = 0;
@@ -318,7 +318,6 @@ impl<'p> Site<'p> {
                 self.begun.fetch_add(1, Relaxed);
             }
         }
-        drop(timer);
         HANDLER.set(std::ptr::null());
         handler.give_up(&mut held);
         self.operations.fetch_add(operations, Relaxed);
@@ -495,7 +494,14 @@ impl<'p> Handler<'p> {
     fn new(site: &'p Site<'p>, me: u32) -> Handler<'p> {
         let stash = Default::default();
         let random = AtomicU64::new(u64::from(me) << 20 | 1);
-        Handler { site, me, random, stash, stashed: AtomicUsize::new(0) }
+        let timer = (!site.plan.signal_every.is_zero()).then(Timer::new);
+        Handler { site, me, timer, random, stash, stashed: AtomicUsize::new(0) }
+    }
+
+    fn set_timer(&self) {
+        if let Some(timer) = &self.timer {
+            timer.set(self.site.plan.signal_every);
+        }
     }
 
     /// Some operations, in the signal handler: at any instruction of the thread it interrupts.
@@ -552,7 +558,7 @@ impl<'p> Handler<'p> {
         (block.load(Relaxed), order(number.load(Relaxed) as u32))
     }
 
-    /// What the handler still has goes to the thread, whose timer has stopped.
+    /// What the handler still has goes to the thread, whose signals it no longer serves.
     fn give_up(&self, held: &mut Vec<(usize, Order)>) {
         held.extend((0..self.stashed.load(Relaxed)).map(|index| self.stashed_block(index)));
     }
@@ -566,6 +572,7 @@ extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: (1) set by `work` on this thread to a value that lives until it is set back to null.
     let handler = unsafe { &*handler };
     handler.interrupt();
+    handler.set_timer();
 }
 
 /// The words that the owner of a block signs: in its first and in its last page, where no other
