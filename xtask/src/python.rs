@@ -7,7 +7,8 @@
 //!
 //! `--quick`: a wheel without optimisation across crates, this interpreter only, no types. Without
 //! an interpreter or the registry of packages it says SKIPPED and passes. CI runs `check`, which
-//! needs neither, and `--smoke`: the quick wheel in an environment with nothing else, tried once.
+//! needs neither, and `--smoke`: a wheel from what the workspace's tests left compiled, in an
+//! environment with nothing else, tried once.
 
 mod free;
 pub mod tools;
@@ -19,8 +20,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use self::tools::{
-    CRATE, MATURIN, MINORS, ZIG, bin, environment, in_environment, install, interpreter, pip,
-    pyenv, run_in, skipped, tests, usable, version, wheel, without,
+    Build, CRATE, MATURIN, MINORS, ZIG, bin, environment, in_environment, install, interpreter,
+    pip, pyenv, run_in, shared, skipped, tests, usable, version, wheel, without,
 };
 use crate::fuzz::target_directory;
 use crate::record::Record;
@@ -47,7 +48,8 @@ fn run(root: &Path, quick: bool) -> Result<bool> {
     record.row("source", start, checked, "fmt, clippy");
 
     let start = Instant::now();
-    let built = wheel(&crate_dir, &build, &python, &to.join("wheels"), quick)?;
+    let how = if quick { Build::Quick } else { Build::Release };
+    let built = wheel(&crate_dir, &build, &python, &to.join("wheels"), how)?;
     let Some(wheel) = built else {
         record.row("wheel", start, false, "maturin build failed: see above");
         return Ok(record.end());
@@ -74,7 +76,7 @@ fn run(root: &Path, quick: bool) -> Result<bool> {
     Ok(record.end())
 }
 
-/// Builds the quick wheel, installs it into a fresh environment with nothing else, and runs
+/// Builds the shared wheel, installs it into a fresh environment with nothing else, and runs
 /// `tests/smoke.py` there.
 pub fn smoke(root: &Path) -> Result<bool> {
     let to = target_directory(root).join("python-smoke");
@@ -86,7 +88,8 @@ pub fn smoke(root: &Path) -> Result<bool> {
     if let Err(error) = environment(&python, &build, &[MATURIN]) {
         return skipped(&format!("{MATURIN} cannot be installed: {error:#}"));
     }
-    let Some(wheel) = wheel(&crate_dir, &build, &python, &to.join("wheels"), true)? else {
+    let Some(wheel) = wheel(&crate_dir, &build, &python, &to.join("wheels"), Build::Shared(root))?
+    else {
         return Ok(false);
     };
     let fresh = to.join("fresh");
@@ -116,7 +119,7 @@ pub fn check(root: &Path) -> Result<bool> {
     let mut passed = true;
     for args in [&["fmt", "--check"][..], &["clippy", "--locked", "--", "-D", "warnings"]] {
         let mut command = cargo(root);
-        command.args(args).current_dir(root.join(CRATE));
+        shared(command.args(args).current_dir(root.join(CRATE)), root);
         command.env("PYO3_NO_PYTHON", "1").env("PYO3_BUILD_EXTENSION_MODULE", "1");
         passed &= command.status().context("cannot start cargo")?.success();
     }

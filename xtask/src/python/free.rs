@@ -9,8 +9,8 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use super::tools::{
-    CRATE, MATURIN, MINORS, TEST_LIMIT, ZIG, bin, environment, install, interpreter, pyenv, run_in,
-    skipped, tests, usable, version, wheel, without,
+    Build, CRATE, MATURIN, MINORS, TEST_LIMIT, ZIG, bin, environment, install, interpreter, pyenv,
+    run_in, skipped, tests, usable, version, wheel, without,
 };
 use crate::fuzz::target_directory;
 use crate::record::Record;
@@ -69,7 +69,7 @@ fn each(
     python: &Path,
 ) -> Result<()> {
     let start = Instant::now();
-    let Some(wheel) = wheel(crate_dir, build, python, &to.join("wheels-t"), false)? else {
+    let Some(wheel) = wheel(crate_dir, build, python, &to.join("wheels-t"), Build::Release)? else {
         record.row("free-threaded", start, false, "maturin build failed: see above");
         return Ok(());
     };

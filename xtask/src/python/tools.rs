@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::fuzz::target_directory;
+
 pub const CRATE: &str = "crates/zonal-python";
 pub const MATURIN: &str = "maturin==1.16.0";
 /// A linker that knows old versions of the C library, so that the wheel does for hosts older than
@@ -103,26 +105,48 @@ pub fn run_in(directory: &Path, program: &Path, args: &[&str]) -> Result<bool> {
     Ok(status.success())
 }
 
+/// How a wheel is built.
+#[derive(Clone, Copy)]
+pub enum Build<'a> {
+    /// As others get it: for hosts from glibc 2.17 on, which zig links for.
+    Release,
+    /// For this host, without optimisation across crates.
+    Quick,
+    /// For this host, from what the tests of this workspace left compiled: see [`shared`].
+    Shared(&'a Path),
+}
+
+/// The crate is a workspace apart, but its lock file names the same versions. Built where the
+/// workspace is and optimised as little, it finds there most of what it needs.
+pub fn shared<'c>(command: &'c mut Command, root: &Path) -> &'c mut Command {
+    command.env("CARGO_TARGET_DIR", target_directory(root));
+    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+    command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
+}
+
 /// Builds the wheel; `None` if that fails.
 pub fn wheel(
     crate_dir: &Path,
     build: &Path,
     python: &Path,
     to: &Path,
-    quick: bool,
+    how: Build,
 ) -> Result<Option<PathBuf>> {
     if to.exists() {
         fs::remove_dir_all(to)?;
     }
-    let profile = if quick { "dev" } else { "release" };
+    let release = matches!(how, Build::Release);
+    let profile = if release { "release" } else { "dev" };
     let mut command = in_environment(build, "maturin")?;
     command.args(["build", "--locked", "--profile", profile, "--interpreter"]).arg(python);
     command.arg("--out").arg(to).current_dir(crate_dir);
-    // Its tag says for which hosts it is, and maturin refuses one that needs newer ones. The quick
-    // wheel stays here.
-    command.args(["--compatibility", if quick { "linux" } else { HOSTS }]);
-    if !quick {
-        command.arg("--zig");
+    // Its tag says for which hosts it is, and maturin refuses one that needs newer ones. Other
+    // wheels stay here.
+    command.args(["--compatibility", if release { HOSTS } else { "linux" }]);
+    match how {
+        Build::Release => _ = command.arg("--zig"),
+        Build::Quick => {}
+        Build::Shared(root) => _ = shared(&mut command, root),
     }
     if !command.status()?.success() {
         return Ok(None);
