@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use support::{Rng, Watchdog, exit_now, free, order, pool, pool_with, run_child, soon, wait_child};
 use zonal::reclaim::{Holdings, PageLru, Pass, Shrunk, Unit};
-use zonal::{FailAlloc, Gfp, Order, PAGE_SIZE, Policy, Pool};
+use zonal::{FailAlloc, Gfp, Order, PAGE_SIZE, Policy, Pool, Sysctl};
+use zonal_core::zone::watermark::Watermark;
 
 const MIB: usize = 1 << 20;
 const FORKS: u32 = 24;
@@ -234,6 +235,46 @@ fn forks_while_blocks_come_apart(pool: &Pool) {
             (number, wait_child(pid, CHILD_LIMIT))
         };
         let bad: Vec<_> = (0..80).map(child).filter(|(_, code)| *code != Some(0)).collect();
+        stop.store(true, Relaxed);
+        assert!(bad.is_empty(), "forks and what their children ended with; None: hung: {bad:x?}");
+    });
+}
+
+/// The least that a zone keeps free.
+fn min_watermark(pool: &Pool) -> u64 {
+    pool.view().zones().map(|zone| zone.watermarks().of(Watermark::Min)).sum()
+}
+
+/// A thread of the parent that computes limits is not there in the child: its sysctls were taken
+/// and had no effect, for ever, and whoever waited for limits hung.
+#[test]
+fn a_child_computes_limits_wherever_its_parent_was_with_them() {
+    let _watchdog = Watchdog::new("the forks", Duration::from_secs(300));
+    let pool = pool(16 * MIB, true);
+    let stop = AtomicBool::new(false);
+    let set = |kbytes| pool.set(Sysctl::MinFreeKbytes, kbytes).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for kbytes in (512..).step_by(64).take_while(|_| !stop.load(Relaxed)) {
+                set(512 + kbytes % 2048);
+            }
+        });
+        let child = |number: u32| {
+            std::thread::sleep(Duration::from_micros(100 + 37 * u64::from(number % 16)));
+            // SAFETY: (1) as in `fork_once`.
+            let pid = unsafe { libc::fork() };
+            assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+            if pid == 0 {
+                let marks = [512, 4096, 1024].map(|kbytes| {
+                    set(kbytes);
+                    min_watermark(&pool)
+                });
+                let good = marks == [128, 1024, 256] && pool.validate().is_ok();
+                exit_now(if good { 0 } else { EXIT_INVALID });
+            }
+            (number, wait_child(pid, CHILD_LIMIT))
+        };
+        let bad: Vec<_> = (0..60).map(child).filter(|(_, code)| *code != Some(0)).collect();
         stop.store(true, Relaxed);
         assert!(bad.is_empty(), "forks and what their children ended with; None: hung: {bad:x?}");
     });

@@ -21,6 +21,7 @@ use super::zone_ops::ZoneOps;
 use crate::buddy;
 use crate::early::EarlyError;
 use crate::platform::Platform;
+use crate::sync::AtomicU32;
 use crate::sync::Ordering::{Relaxed, Release};
 use crate::types::{NodeId, Pfn, ZoneId, ZoneKind};
 use crate::zone::deferred::{DEFERRED_MAX, SECTION_PAGES, first_deferred};
@@ -68,6 +69,19 @@ struct Claimed<'a>(&'a Zone);
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         self.0.deferred.finish();
+    }
+}
+
+/// Dropped where limits could not be computed, because the platform panicked: the next caller
+/// does it, and nobody waits for this one.
+struct Finishing<'a> {
+    growing: &'a AtomicU32,
+    zones: u32,
+}
+
+impl Drop for Finishing<'_> {
+    fn drop(&mut self) {
+        self.growing.store(self.zones, Relaxed);
     }
 }
 
@@ -188,7 +202,9 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
             zones if zones & FINISHING == 0 => {
                 Limits::new(on).setup_grown();
                 // Release: pairs with the Acquire in `Tables::is_growing`; all is computed by then.
+                let finishing = Finishing { growing: &on.growing, zones };
                 on.growing.store(0, Release);
+                core::mem::forget(finishing);
             }
             _ => {
                 while on.is_growing() {

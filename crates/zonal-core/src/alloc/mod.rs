@@ -43,6 +43,7 @@ mod cold;
 mod cpu_ops;
 pub mod explain;
 mod fast;
+pub mod forked;
 mod growth;
 mod handover;
 mod held;

@@ -32,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use zonal_core::alloc::Held;
+use zonal_core::alloc::{Held, forked};
 
 use super::background::Paused;
 use super::budget::Withheld;
@@ -95,10 +95,16 @@ struct FrozenPool {
     _budget: MutexGuard<'static, Withheld>,
 }
 
+impl FrozenPool {
+    /// Lets go of the allocator: zone locks before pcps, the reverse of how they were taken.
+    fn let_go(&mut self) {
+        while self.held.pop().is_some() {}
+    }
+}
+
 impl Drop for FrozenPool {
     fn drop(&mut self) {
-        // Zone locks before pcps: the reverse of how they were taken.
-        while self.held.pop().is_some() {}
+        self.let_go();
     }
 }
 
@@ -199,8 +205,14 @@ impl Frozen {
             pool.bells.forked();
             pool.background.forked();
             shared.allocator.background_gone();
+            forked::limits_gone(&shared.allocator);
         }
         self.consumers.iter_mut().for_each(Pause::forked);
+        // Limits are computed under locks that a fork holds.
+        for pool in &mut self.pools {
+            pool.let_go();
+            forked::catch_up(&pool.shared.allocator);
+        }
     }
 }
 

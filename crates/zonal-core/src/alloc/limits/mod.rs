@@ -17,6 +17,7 @@ use super::tables::Tables;
 use super::zone_ops::ZoneOps;
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
+use crate::sync::AtomicU32;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::zone::state::Zone;
 
@@ -25,7 +26,7 @@ const SETUP: u32 = 1;
 /// the same, of memory that came while requests were served,
 const GROWN: u32 = 1 << 1;
 /// watermarks, and what follows from them,
-const WATERMARKS: u32 = 1 << 2;
+pub(super) const WATERMARKS: u32 = 1 << 2;
 /// reserves,
 const RESERVES: u32 = 1 << 3;
 /// sizes of the pcps,
@@ -34,10 +35,26 @@ const SIZES: u32 = 1 << 4;
 const THRESHOLDS: u32 = 1 << 5;
 /// limits of node reclaim.
 const RECLAIM: u32 = 1 << 6;
+/// Each of these,
+const ASKED: u32 = (1 << UNDER_WAY) - 1;
+/// and so many bits up what is being computed.
+pub(super) const UNDER_WAY: u32 = 8;
 /// Somebody is at it.
-const BUSY: u32 = 1 << 31;
+pub(super) const BUSY: u32 = 1 << 31;
 
 pub(super) use watermarks::total_reserve_of;
+
+/// Dropped where computing ended in the middle, because the platform panicked or the thread is not
+/// in this process: whoever computes next does what is missing, and nobody waits for this one.
+struct Interrupted<'a>(&'a AtomicU32);
+
+impl Drop for Interrupted<'_> {
+    fn drop(&mut self) {
+        let asked = |all: u32| Some((all | all >> UNDER_WAY) & ASKED);
+        // Release: pairs with the Acquire of who comes next, and of `setup_grown`. Never refused.
+        let _ = self.0.fetch_update(Release, Relaxed, asked);
+    }
+}
 
 /// The limits of all zones and pcps.
 #[derive(Debug)]
@@ -87,15 +104,32 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
         if asked.fetch_or(what | BUSY, AcqRel) & BUSY != 0 {
             return;
         }
+        let interrupted = Interrupted(asked);
         loop {
-            // Acquire: pairs with the Release of who asked.
-            let what = asked.swap(BUSY, Acquire) & !BUSY;
+            let begin = |all: u32| Some(BUSY | (all & ASKED) << UNDER_WAY);
+            // Acquire: pairs with the Release of who asked. It is never refused.
+            let what = asked.fetch_update(Acquire, Relaxed, begin).unwrap_or_default() & ASKED;
             if what != 0 {
                 self.compute(what);
                 // Release: pairs with the Acquire of who comes next, and of `setup_grown`.
             } else if asked.compare_exchange(BUSY, 0, Release, Relaxed).is_ok() {
+                core::mem::forget(interrupted);
                 return;
             }
+        }
+    }
+
+    /// In a forked child: nobody computes limits. What the parent's thread was at is asked for once
+    /// more. Takes no lock.
+    pub(super) fn gone(self) {
+        drop(Interrupted(&self.on.limits));
+    }
+
+    /// Has computed what was asked for and is not.
+    pub(super) fn catch_up(self) {
+        // Relaxed: a look; a caller that asks by `follow` sees to it.
+        if self.on.limits.load(Relaxed) & ASKED != 0 {
+            self.follow(0);
         }
     }
 

@@ -3,8 +3,11 @@
 use std::vec;
 
 use super::platform::*;
-use crate::alloc::OnlineError;
+use crate::alloc::forked::{catch_up, limits_gone};
+use crate::alloc::limits::{BUSY, UNDER_WAY, WATERMARKS};
+use crate::alloc::{OnlineError, Sysctl};
 use crate::policy::{MinFreeRule, Policy, WatermarkPolicy};
+use crate::sync::Ordering::Relaxed;
 use crate::types::{NodeId, ZoneId, ZoneKind};
 use crate::zone::watermark::{MIN_FREE_KBYTES_CEILING_5_6, MovableMin, Watermark};
 
@@ -98,4 +101,35 @@ fn pages_withheld_count_as_managed_and_limits_follow_with_the_next_setup() {
     let most = allocator.withhold(ZoneId(0), u64::MAX);
     assert_eq!(most, Err(OnlineError::OutsideZone(ZoneId(0), 0, u64::MAX)));
     assert_eq!((zone.managed(), zone.withheld()), (4096 + (1 << 20), 1 << 20));
+}
+
+/// As in a forked child, where the thread that computes limits is not: sysctls were taken, had no
+/// effect, and who waited for limits waited for ever.
+#[test]
+fn limits_that_a_thread_left_behind_are_computed_by_the_next() {
+    let allocator = shape(&[(ZoneKind::Normal, 0, 1 << 18)]).boot(Policy::LINUX_6_12);
+    let min = || allocator.zones()[0].watermarks().min;
+    let set = |kbytes| allocator.set(Sysctl::MinFreeKbytes, kbytes).unwrap();
+    set(4096);
+    assert_eq!(min(), 1024);
+    // Another thread has taken what `set` asked for, and is gone.
+    let left = allocator.tables.limits.fetch_or(BUSY | WATERMARKS << UNDER_WAY, Relaxed);
+    assert_eq!(left, 0);
+    set(8192);
+    assert_eq!(min(), 1024, "somebody is at it");
+    limits_gone(&allocator);
+    catch_up(&allocator);
+    assert_eq!((min(), allocator.tables.limits.load(Relaxed)), (2048, 0));
+    // Nobody asked for anything since.
+    allocator.tables.limits.store(BUSY | WATERMARKS << UNDER_WAY, Relaxed);
+    allocator.tables.tunables.write_min_free_kbytes(16_384);
+    limits_gone(&allocator);
+    assert_eq!(min(), 2048);
+    catch_up(&allocator);
+    assert_eq!((min(), allocator.tables.limits.load(Relaxed)), (4096, 0));
+    // Nothing is left over, so nothing is computed.
+    let holds = allocator.zones()[0].lock_holds();
+    limits_gone(&allocator);
+    catch_up(&allocator);
+    assert_eq!(allocator.zones()[0].lock_holds(), holds);
 }
