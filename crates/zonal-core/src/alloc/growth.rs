@@ -116,9 +116,7 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
             return Err(outside);
         }
         let ops = self.zone_ops(zone);
-        let mut locked = ops.lock();
-        let absent = ops.owned().look_absent(pages.clone());
-        absent.and_then(|()| ops.seed(&mut locked, pages)).map_err(OnlineError::InUse)
+        ops.seed(&mut ops.lock(), pages).map_err(OnlineError::InUse)
     }
 
     /// As [`online`](Self::online). What comes once the machine is set up is more than its
@@ -145,11 +143,15 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
             return Err(OnlineError::OutsideZone(id, pages.start.0, pages.end.0));
         }
         let first = Pfn(first.max(pages.start.0));
+        let ops = self.zone_ops(zone);
+        let mut locked = ops.lock();
+        // What is there, or comes, is not to come once more.
+        ops.look_unused(&locked, &pages).map_err(OnlineError::InUse)?;
         if !zone.deferred.put_off(first..pages.end) {
             return Err(OnlineError::DeferredFull(id));
         }
         self.on.growing.fetch_add(1, Relaxed);
-        self.online(id, pages.start..first)
+        ops.seed(&mut locked, pages.start..first).map_err(OnlineError::InUse)
     }
 
     fn is_highest(self, zone: &Zone) -> bool {
@@ -200,11 +202,11 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         match on.growing.fetch_or(FINISHING, Relaxed) {
             0 => on.growing.store(0, Relaxed),
             zones if zones & FINISHING == 0 => {
-                Limits::new(on).setup_grown();
-                // Release: pairs with the Acquire in `Tables::is_growing`; all is computed by then.
                 let finishing = Finishing { growing: &on.growing, zones };
-                on.growing.store(0, Release);
+                Limits::new(on).setup_grown();
                 core::mem::forget(finishing);
+                // Release: pairs with the Acquire in `Tables::is_growing`; all is computed by then.
+                on.growing.store(0, Release);
             }
             _ => {
                 while on.is_growing() {

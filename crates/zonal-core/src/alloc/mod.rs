@@ -164,7 +164,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// [`setup`](Self::setup) afterwards: limits do not follow a managed count (LB E.11).
     ///
     /// # Errors
-    /// [`OnlineError`] if there is no such zone, or the zone would have more than `u64::MAX` pages.
+    /// [`OnlineError`] if there is no such zone, or the zone would have more than
+    /// [`MANAGED_MAX`](crate::zone::state::MANAGED_MAX) pages.
     pub fn withhold(&self, zone: ZoneId, pages: u64) -> Result<(), OnlineError> {
         Growth::new(&self.tables).withhold(zone, pages)
     }
@@ -186,8 +187,9 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// Brings the next section of a node online, for a worker: claims it, lets the platform
     /// `prepare` it while no other thread can see it, and hands it to the buddy. Returns its pages;
     /// 0 when all is online. Workers may run in parallel, on one node too. A section whose
-    /// `prepare` panics stays away for good; nobody waits for it. A
-    /// node that does not exist has no memory to come.
+    /// `prepare` panics stays away for good; nobody waits for it. `prepare` may allocate, but not
+    /// [finish the growth](Self::finish_growth), which would wait for itself. A node that does not
+    /// exist has no memory to come.
     ///
     /// # Errors
     /// [`OnlineError::InUse`] if part of it was in use already.

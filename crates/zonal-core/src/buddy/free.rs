@@ -109,29 +109,34 @@ impl Buddy {
     /// As [`free_block`](Self::free_block), and in every build [`FreeCause::Overlaps`]; a block
     /// that is held is refused whatever its order. Then nothing changes.
     pub fn seed(&mut self, frames: &Frames<'_>, range: Range<u32>) -> Result<(), FreeError> {
-        let blocks = || {
-            let mut idx = range.start;
-            let end = range.end;
-            core::iter::from_fn(move || {
-                let fits = end.checked_sub(idx)?.checked_ilog2()?;
-                let aligned = frames.aligned(idx).trailing_zeros();
-                let order = super::list::order_of(fits.min(aligned).min(MAX));
-                let block = (idx, order);
-                idx = idx.saturating_add(order.pages() as u32);
-                Some(block)
-            })
-        };
-        let end_of = |(idx, order): (u32, Order)| idx.saturating_add(order.pages() as u32);
-        for (idx, order) in blocks() {
-            check_slowly(frames, idx, order, frames.load(idx))?;
-            // Behind all that was ever seeded no word was written, so none is read here.
-            check_inner(frames, idx, order, end_of((idx, order)).min(self.seeded_end))?;
+        for (idx, order) in seeds(frames, range.clone()) {
+            self.check_seed(frames, (idx, order))?;
         }
-        for (idx, order) in blocks() {
+        for (idx, order) in seeds(frames, range) {
             self.free_checked(frames, idx, order, FreeFlags { to_tail: true });
             self.seeded_end = self.seeded_end.max(end_of((idx, order)));
         }
         Ok(())
+    }
+
+    fn check_seed(&self, frames: &Frames<'_>, block: (u32, Order)) -> Result<(), FreeError> {
+        let (idx, order) = block;
+        check_slowly(frames, idx, order, frames.load(idx))?;
+        // Behind all that was ever seeded no word was written, so none is read here.
+        check_inner(frames, idx, order, end_of(block).min(self.seeded_end))
+    }
+
+    /// Whether the frames of `range`, which are in the zone, could be [seeded](Self::seed) now.
+    ///
+    /// # Errors
+    /// As [`seed`](Self::seed).
+    pub(crate) fn look_unused(
+        &self,
+        frames: &Frames<'_>,
+        range: Range<u32>,
+    ) -> Result<(), FreeError> {
+        let known = range.start..range.end.min(self.seeded_end);
+        seeds(frames, known).try_for_each(|block| self.check_seed(frames, block))
     }
 
     /// The last paragraph of LB B.4: pieces of one pageblock each.
@@ -217,6 +222,24 @@ impl Buddy {
         }
         (at, o)
     }
+}
+
+/// The largest aligned blocks that fit in a range of frames, lowest first.
+fn seeds(frames: &Frames<'_>, range: Range<u32>) -> impl Iterator<Item = (u32, Order)> {
+    let Range { start: mut idx, end } = range;
+    core::iter::from_fn(move || {
+        let fits = end.checked_sub(idx)?.checked_ilog2()?;
+        let aligned = frames.aligned(idx).trailing_zeros();
+        let order = super::list::order_of(fits.min(aligned).min(MAX));
+        let block = (idx, order);
+        idx = end_of(block);
+        Some(block)
+    })
+}
+
+/// The frame behind a block.
+fn end_of((idx, order): (u32, Order)) -> u32 {
+    idx.saturating_add(order.pages() as u32)
 }
 
 /// Tags every pageblock of a block that is at least one pageblock.

@@ -6,10 +6,13 @@ use crate::frame::MAX_ZONE_FRAMES;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
 use crate::policy::Policy;
 use crate::types::{NodeId, ZoneKind, isqrt};
+use crate::zone::state::MANAGED_MAX;
 use crate::zonelist::order::NODES_MAX;
 
 /// Most zones an allocator has: page words name their pcp's zone in 12 bits.
 pub const ZONES_MAX: usize = 1 << 12;
+// KiB of all pages, and 16 times that (LB C.1).
+const _: () = assert!((ZONES_MAX as u64 * MANAGED_MAX).checked_mul(4 * 16).is_some());
 #[cfg(feature = "history")]
 const _: () = assert!(ZONES_MAX <= crate::zonelist::cache::POSITIONS_MAX);
 /// Most CPUs: page words name the CPU that caches a page in 16 bits, and the last number stands for

@@ -52,6 +52,10 @@ pub const RETIRED: u32 = 1 << 20;
 pub(crate) const NO_FAST: u32 = RECORDED | RETIRED;
 const FLAGS: u32 = BELOW_HIGH | RECLAIM_ACTIVE | BOOSTED | NO_FAST;
 
+/// Most pages of a zone, with those that never come to its buddy: 64 PiB. So those of all zones,
+/// times the largest factor of a sysctl, are a number of 64 bits.
+pub const MANAGED_MAX: u64 = 1 << 44;
+
 /// Strays of a forked child that were not counted yet (ZONE-5).
 const STRAYS_UNKNOWN: u64 = u64::MAX;
 
@@ -190,10 +194,11 @@ impl Zone {
     pub fn withheld(&self) -> u64 {
         self.withheld.load(Relaxed)
     }
-    /// `None`, and nothing is changed, for more pages than can be counted.
+    /// `None`, and nothing is changed, for more pages than [`MANAGED_MAX`] together.
     pub(crate) fn withhold(&self, pages: u64) -> Option<()> {
         // What is withheld is a part of what is managed.
-        self.set_managed(self.managed().checked_add(pages)?);
+        let managed = self.managed().checked_add(pages).filter(|all| *all <= MANAGED_MAX)?;
+        self.set_managed(managed);
         self.withheld.store(self.withheld() + pages, Relaxed);
         Some(())
     }

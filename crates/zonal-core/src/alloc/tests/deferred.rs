@@ -10,12 +10,12 @@ use std::vec::Vec;
 use super::platform::{Plain, Script, Shape, Stage, distances, on_cpu, zone};
 use crate::alloc::{Allocator, OnlineError, Request};
 use crate::gfp::Gfp;
-use crate::machine::ZoneSpec;
+use crate::machine::{Layout, ZoneSpec};
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
 use crate::policy::{PcpPolicy, Policy};
 use crate::sync::Ordering::Relaxed;
-use crate::types::{Choice, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::types::{Choice, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneKind};
 use crate::zone::deferred::{DEFERRED_MAX, SECTION_PAGES};
 
 const SECTION: u64 = SECTION_PAGES;
@@ -291,4 +291,59 @@ fn a_section_whose_preparation_panics_stays_away_and_nobody_waits_for_it() {
     assert!(!pool.is_growing());
     assert_eq!(pool.free_pages(), 2 * SECTION);
     pool.validate().unwrap();
+}
+
+/// The pages of the last pageblock of a zone: all that is online there.
+const LAST: std::ops::Range<Pfn> = Pfn(2 * SECTION - PAGEBLOCK_PAGES)..Pfn(2 * SECTION);
+
+/// Memory that is there was put off all the same, and a request brought it online once more: where
+/// a CPU owned the pageblock, whose free pages have no words, two owners got its pages.
+#[test]
+fn memory_that_is_there_is_not_put_off() {
+    for policy in [Policy::OWNED_2026, Policy::ZONAL, Policy::LINUX_6_18] {
+        let shape = Box::leak(Box::new(Shape::uniform(1, 2 * SECTION, 1)));
+        let layout = Layout::of(&shape.machine(), &policy).unwrap();
+        let pool = shape.try_make(policy, &layout, Script::default()).unwrap();
+        on_cpu(0);
+        pool.online(ZoneId(0), LAST).unwrap();
+        pool.setup();
+        let take = |order: u32| {
+            let order = Order::new(order).unwrap();
+            pool.alloc(Request::new(order).gfp(Gfp::KERNEL | Gfp::MEMALLOC)).ok()
+        };
+        let page = take(0).unwrap();
+        for _ in 0..2 {
+            for wrong in [LAST, Pfn(SECTION)..LAST.end, LAST.start..Pfn(LAST.start.0 + 1)] {
+                let done = pool.online_deferred(ZoneId(0), wrong.clone());
+                assert!(matches!(done, Err(OnlineError::InUse(_))), "{wrong:?}: {done:?}");
+                assert!(!pool.is_growing() && pool.stats().left_to_grow(NodeId(0)) == 0);
+            }
+            // Once more, with every page of it free.
+            _ = pool.free(page, Order::ZERO);
+        }
+        assert_eq!(take(9).into_iter().chain(take(9)).count(), 1, "{}", policy.name);
+        pool.validate().unwrap();
+    }
+}
+
+/// A range that comes online by another way before its turn comes is not brought once more.
+#[test]
+fn memory_that_came_meanwhile_is_not_brought_by_a_request() {
+    for policy in [Policy::OWNED_2026, Policy::ZONAL] {
+        let shape = Box::leak(Box::new(Shape::uniform(1, 2 * SECTION, 1)));
+        let layout = Layout::of(&shape.machine(), &policy).unwrap();
+        let pool = shape.try_make(policy, &layout, Script::default()).unwrap();
+        on_cpu(0);
+        pool.online_deferred(ZoneId(0), LAST).unwrap();
+        pool.online(ZoneId(0), LAST).unwrap();
+        pool.setup();
+        let take = |order: u32| {
+            let order = Order::new(order).unwrap();
+            pool.alloc(Request::new(order).gfp(Gfp::KERNEL | Gfp::MEMALLOC)).ok()
+        };
+        // The CPU has all pages of the pageblock, and none of them a word.
+        pool.free(take(0).unwrap(), Order::ZERO).unwrap();
+        assert_eq!(take(9).into_iter().chain(take(9)).count(), 1, "{}", policy.name);
+        pool.validate().unwrap();
+    }
 }

@@ -9,6 +9,7 @@ use crate::alloc::{OnlineError, Sysctl};
 use crate::policy::{MinFreeRule, Policy, WatermarkPolicy};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{NodeId, ZoneId, ZoneKind};
+use crate::zone::state::MANAGED_MAX;
 use crate::zone::watermark::{MIN_FREE_KBYTES_CEILING_5_6, MovableMin, Watermark};
 
 /// One node with two CPUs.
@@ -98,8 +99,10 @@ fn pages_withheld_count_as_managed_and_limits_follow_with_the_next_setup() {
     allocator.validate().unwrap();
     let nowhere = allocator.withhold(ZoneId(1), 7);
     assert_eq!(nowhere, Err(OnlineError::OutsideZone(ZoneId(1), 0, 7)));
-    let most = allocator.withhold(ZoneId(0), u64::MAX);
-    assert_eq!(most, Err(OnlineError::OutsideZone(ZoneId(0), 0, u64::MAX)));
+    for pages in [MANAGED_MAX - (1 << 20) - 4095, u64::MAX] {
+        let most = allocator.withhold(ZoneId(0), pages);
+        assert_eq!(most, Err(OnlineError::OutsideZone(ZoneId(0), 0, pages)));
+    }
     assert_eq!((zone.managed(), zone.withheld()), (4096 + (1 << 20), 1 << 20));
 }
 

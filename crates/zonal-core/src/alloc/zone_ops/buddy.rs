@@ -233,16 +233,33 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         2 * whole >= locked.buddy.free_pages()
     }
 
+    /// Frames of pages inside the zone.
+    fn frames_of(self, pages: &Range<Pfn>) -> Range<u32> {
+        let index = |pfn: Pfn| (pfn.0 - self.zone.start_pfn) as u32;
+        index(pages.start)..index(pages.end)
+    }
+
+    /// Refuses pages inside the locked zone of which one is there.
+    pub fn look_unused(
+        self,
+        locked: &LockedZone<'_, P>,
+        pages: &Range<Pfn>,
+    ) -> Result<(), buddy::FreeError> {
+        self.owned().look_absent(pages.clone())?;
+        locked.buddy.look_unused(&locked.frames, self.frames_of(pages))
+    }
+
     /// Hands pages inside the zone, never used before, to its locked buddy.
     pub fn seed(
         self,
         locked: &mut LockedZone<'_, P>,
         pages: Range<Pfn>,
     ) -> Result<(), buddy::FreeError> {
+        // Words do not say that they are free in a CPU's own pageblock.
+        self.owned().look_absent(pages.clone())?;
         let LockedZone { buddy, frames, .. } = &mut *locked;
-        let index = |pfn: Pfn| (pfn.0 - self.zone.start_pfn) as u32;
         let before = buddy.free_pages();
-        let seeded = buddy.seed(frames, index(pages.start)..index(pages.end));
+        let seeded = buddy.seed(frames, self.frames_of(&pages));
         let added = buddy.free_pages() - before;
         locked.fold(added as i64);
         self.zone.set_managed(self.zone.managed() + added);
