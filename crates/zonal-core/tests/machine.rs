@@ -182,14 +182,16 @@ fn refuses_a_record_too_few(machine: &Machine<'_>, policy: Policy) {
         let metadata = Metadata {
             zones: &mut zones,
             pcps: &mut pcps,
-            words: &words,
-            blocks: &blocks,
-            slots: &slots,
+            words: &mut words,
+            blocks: &mut blocks,
+            slots: &mut slots,
             nodes: &mut nodes,
             zonelist: &mut vec![ZoneId(0); len(6)],
-            numa: &std::iter::repeat_with(NumaDeltas::default).take(len(7)).collect::<Vec<_>>(),
-            owners: &std::iter::repeat_with(Owner::default).take(len(8)).collect::<Vec<_>>(),
-            owned: &std::iter::repeat_with(OwnedBlock::default).take(len(9)).collect::<Vec<_>>(),
+            numa: &mut std::iter::repeat_with(NumaDeltas::default).take(len(7)).collect::<Vec<_>>(),
+            owners: &mut std::iter::repeat_with(Owner::default).take(len(8)).collect::<Vec<_>>(),
+            owned: &mut std::iter::repeat_with(OwnedBlock::default)
+                .take(len(9))
+                .collect::<Vec<_>>(),
         };
         let error = Allocator::new(machine, policy, metadata, Script::default()).err();
         let (given, needed) = (full[short] - 1, full[short]);

@@ -50,8 +50,8 @@ fn main() {
         nodes: some(layout.nodes, Node::default),
         zonelist: some(layout.zonelist, ZoneId::default),
         numa: some(layout.numa, NumaDeltas::default),
-        owners: &[],
-        owned: &[],
+        owners: &mut [],
+        owned: &mut [],
     };
     let core = start(&machine, &policy, metadata).unwrap();
     run(&core, what, times);

@@ -53,6 +53,7 @@ mod node_ops;
 mod pcp_ops;
 mod plain;
 pub mod range;
+mod raw;
 #[cfg(feature = "history")]
 mod recorded;
 mod request;
@@ -72,6 +73,7 @@ pub use handover::HandedOver;
 pub use held::Held;
 pub use node_ops::background::{BackgroundReclaimer, NAP_NS, Next};
 pub use node_ops::widen::WOKEN_SOON_NS;
+pub use raw::Raw;
 #[cfg(feature = "history")]
 pub use recorded::RecordedRun;
 pub use request::{AllocError, FreeError, Refusal, Request};
@@ -88,6 +90,7 @@ use core::time::Duration;
 use cpu_ops::CpuOps;
 use explain::{Explained, Note, Outcome};
 use growth::Growth;
+use held::Kind;
 use limits::Limits;
 use node_ops::NodeOps;
 use pcp_ops::PcpOps;
@@ -315,21 +318,22 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// Closes every pcp and takes every lock of a zone and of an owner of pageblocks, handing each
     /// to `keep`. A range that a pcp keeps parked goes to its lists as that is closed. Then nothing
     /// moves until all of them are dropped, the last one first, but for sequences of a CPU that the
-    /// platform cannot fence ([`Held::Gate`]). Masked from the beginning to the last drop.
+    /// platform cannot fence. Masked from the beginning to the last drop.
     pub fn hold_all<'s>(&'s self, keep: &mut impl FnMut(Held<'s, P>)) {
-        keep(Held::Masked(Masked::new(&self.tables.platform)));
+        let mut keep = |kind| keep(Held(kind));
+        keep(Kind::Masked(Masked::new(&self.tables.platform)));
         for pcp in self.tables.pcps {
             let ops = self.zone_ops(pcp.zone);
             keep(match PcpOps::close(ops, pcp) {
-                Some(pcp) => Held::Pcp(pcp.closed),
-                None => Held::Gate(pcp.look(&ops.on.platform, ops.zone, ops.on.slots)),
+                Some(pcp) => Kind::Pcp(pcp.closed),
+                None => Kind::Gate(pcp.look(&ops.on.platform, ops.zone, ops.on.slots)),
             });
         }
         for zone in self.tables.zones {
-            keep(Held::Zone(ZoneOps::new(&self.tables, zone).lock()));
+            keep(Kind::Zone(ZoneOps::new(&self.tables, zone).lock()));
         }
         for owner in self.tables.owners {
-            keep(Held::Owner(owner.lock(&self.tables.platform)));
+            keep(Kind::Owner(owner.lock(&self.tables.platform)));
         }
     }
 

@@ -44,7 +44,7 @@ impl<'a, P: Platform> Tables<'a, P> {
         let sets = policy.pcp.free_lists.sets();
         let pcps = &mut pcps[..sets * zones.len() * machine.cpus.len()];
         let nodes = &nodes[..machine.nodes()];
-        fill_pcps(machine, policy, &map, zones, (pcps, P::PCPS_FROM_END), (slots, nodes));
+        fill_pcps(machine, policy, &map, zones, (pcps, P::PCPS_FROM_END), (&*slots, nodes));
         // The core's fast path serves a CPU from the zone that it prefers.
         let orders = (0..map.len()).fold(0, |bits, list| bits | 1 << map.of(list).0.get());
         for node in machine.cpus {
@@ -88,7 +88,7 @@ impl<'a, P: Platform> Tables<'a, P> {
         };
         if grouping {
             tables.zones.iter().for_each(|zone| {
-                zone.frames(words, blocks).fill_pageblock_types(Migratetype::Movable);
+                zone.frames(tables.words, tables.blocks).fill_pageblock_types(Migratetype::Movable);
             });
         }
         Ok(tables)

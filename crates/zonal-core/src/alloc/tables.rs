@@ -12,7 +12,7 @@ use crate::buddy::FallbackPolicy;
 use crate::frame::{PageState, PageWord, PcpId};
 use crate::gfp::ZoneKinds;
 use crate::machine::PcpOrder;
-use crate::pcp::closed::{Closed, Look};
+use crate::pcp::closed::Look;
 use crate::pcp::lists::ListMap;
 use crate::pcp::owner::{OwnedBlock, Owner, Pageblocks};
 use crate::pcp::state::{OFFLINE, Pcp};
@@ -27,7 +27,7 @@ use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::numa::NumaDeltas;
 use crate::zone::background::Background;
 use crate::zone::epoch::FastEpoch;
-use crate::zone::state::{LockedZone, Zone};
+use crate::zone::state::Zone;
 use crate::zonelist::Node;
 
 /// Events that happen too rarely to need a counter per CPU.
@@ -118,22 +118,6 @@ impl<'a, P: Platform> Tables<'a, P> {
             Some(Grouping::Off) => false,
             None => self.grouping,
         }
-    }
-    /// Takes the lock of the `zone`-th zone, for who rebuilds a kernel's lists block by block: no
-    /// owner of a block is asked. `None`: there is no such zone. Whoever takes a block keeps the
-    /// count of free pages ([`LockedZone::account`]); a thread that has the lock already waits for
-    /// ever, and everybody for a lock that is forgotten.
-    pub fn lock_zone(&self, zone: usize) -> Option<LockedZone<'_, P>> {
-        let zone = self.zones.get(zone)?;
-        Some(zone.lock(&self.platform, self.words, self.blocks, &self.epoch))
-    }
-    /// Closes a pcp, for who rebuilds a kernel's lists page by page. A range that is parked there
-    /// is on no list and stays as it is. `None`: there is no such pcp, somebody has it closed, this
-    /// thread perhaps, or the platform cannot fence the CPU.
-    pub fn close(&self, zone: ZoneId, cpu: CpuId) -> Option<Closed<'a>> {
-        let known = self.has_zone(zone) && self.has_cpu(cpu);
-        let pcp = known.then(|| self.pcp(zone, cpu))?;
-        pcp.try_close(&self.platform, self.zone(zone), self.slots)
     }
     /// Takes the gate of a pcp and nothing else: sequences of its CPU go on, and whoever needs the
     /// gate waits. `None`: there is no such pcp, or somebody has the gate.

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-use super::held::Held;
+use super::held::{Held, Kind};
 use super::pcp_ops::PcpOps;
 use super::tables::Tables;
 use super::zone_ops::ZoneOps;
 use crate::buddy::BuddyFault;
 use crate::frame::claim::First;
 use crate::frame::{PageState, PageWord};
-use crate::pcp::closed::Closed;
+use crate::pcp::closed::{Closed, Look};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{Masked, Ordering::Relaxed};
@@ -211,7 +211,7 @@ fn validate_pcp<'a, P: Platform>(ops: ZoneOps<'_, 'a, P>, pcp: &'a Pcp) -> Resul
         }
         None => {
             looked = pcp.look(&on.platform, zone, on.slots);
-            &looked
+            looked.closed()
         }
     };
     for list in 0..on.map.len() {
@@ -273,7 +273,8 @@ fn validate_depots<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Result<u64, Fault> {
 pub(super) fn count_strays<P: Platform>(on: &Tables<'_, P>, held: &[Held<'_, P>]) {
     for zone in on.zones {
         let ops = ZoneOps::new(on, zone);
-        let moves = |one: &Held<'_, P>| matches!(one, Held::Gate(look) if look.pcp.zone == zone.id);
+        let of_zone = |look: &Look<'_>| look.closed().pcp.zone == zone.id;
+        let moves = |one: &Held<'_, P>| matches!(&one.0, Kind::Gate(look) if of_zone(look));
         if held.iter().any(moves) {
             continue;
         }
@@ -306,10 +307,10 @@ fn listed_pages<P: Platform>(ops: ZoneOps<'_, '_, P>, held: &[Held<'_, P>]) -> u
         true => u64::from(closed.count()),
         false => 0,
     };
-    let lists = held.iter().map(|one| match one {
-        Held::Pcp(closed) => of_zone(closed),
-        Held::Gate(look) => of_zone(look),
-        Held::Zone(_) | Held::Owner(_) | Held::Masked(_) => 0,
+    let lists = held.iter().map(|one| match &one.0 {
+        Kind::Pcp(closed) => of_zone(closed),
+        Kind::Gate(look) => of_zone(look.closed()),
+        Kind::Zone(_) | Kind::Owner(_) | Kind::Masked(_) => 0,
     });
     lists.sum::<u64>() + ops.depot_pages()
 }

@@ -52,7 +52,18 @@ pub struct Layout {
     pub owned: usize,
 }
 
-/// The records, owned by the caller, all in their default state (zero).
+/// The records, owned by the caller, all in their default state (zero). The allocator has each of
+/// them for itself: a copy of a reference would let its owner change what is whose, and a second
+/// allocator over the same words would hand out the same pages.
+///
+/// ```compile_fail,E0382
+/// use zonal_core::machine::Metadata;
+///
+/// fn kept<'a>(metadata: Metadata<'a>) -> (Metadata<'a>, &'a [zonal_core::sync::AtomicU64]) {
+///     let words = metadata.words;
+///     (metadata, words)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Metadata<'a> {
     /// [`Layout::zones`] records.
@@ -60,21 +71,21 @@ pub struct Metadata<'a> {
     /// [`Layout::pcps`] records.
     pub pcps: &'a mut [Pcp],
     /// [`Layout::words`] words, zero.
-    pub words: &'a [AtomicU64],
+    pub words: &'a mut [AtomicU64],
     /// [`Layout::blocks`] bytes, zero.
-    pub blocks: &'a [AtomicU8],
+    pub blocks: &'a mut [AtomicU8],
     /// [`Layout::slots`] slots.
-    pub slots: &'a [AtomicU32],
+    pub slots: &'a mut [AtomicU32],
     /// [`Layout::nodes`] records.
     pub nodes: &'a mut [Node],
     /// [`Layout::zonelist`] entries.
     pub zonelist: &'a mut [ZoneId],
     /// [`Layout::numa`] records.
-    pub numa: &'a [NumaDeltas],
+    pub numa: &'a mut [NumaDeltas],
     /// [`Layout::owners`] records.
-    pub owners: &'a [Owner],
+    pub owners: &'a mut [Owner],
     /// [`Layout::owned`] records.
-    pub owned: &'a [OwnedBlock],
+    pub owned: &'a mut [OwnedBlock],
 }
 
 /// Where each pcp lies in the table of pcps.

@@ -1,7 +1,6 @@
 //! A pcp whose gate is closed: everything that is not a fast operation (see `pcp`).
 
 use core::mem::ManuallyDrop;
-use core::ops::Deref;
 
 use crate::lanes::{copy_down, store_row};
 use crate::pcp::depot::MovesMagazines;
@@ -52,11 +51,8 @@ impl<'a> Look<'a> {
     pub(super) fn new(closed: Closed<'a>) -> Look<'a> {
         Look(ManuallyDrop::new(closed))
     }
-}
-
-impl<'a> Deref for Look<'a> {
-    type Target = Closed<'a>;
-    fn deref(&self) -> &Closed<'a> {
+    /// To be read.
+    pub(crate) fn closed(&self) -> &Closed<'a> {
         &self.0
     }
 }
@@ -64,7 +60,7 @@ impl<'a> Deref for Look<'a> {
 impl Drop for Look<'_> {
     fn drop(&mut self) {
         // The word is not ours. Release: pairs with the Acquire of the next closer.
-        self.pcp.gate.store(OPEN, Ordering::Release);
+        self.0.pcp.gate.store(OPEN, Ordering::Release);
     }
 }
 

@@ -337,14 +337,14 @@ impl Records {
         Metadata {
             zones: &mut self.zones,
             pcps: &mut self.pcps,
-            words: &self.words,
-            blocks: &self.blocks,
-            slots: &self.slots,
+            words: &mut self.words,
+            blocks: &mut self.blocks,
+            slots: &mut self.slots,
             nodes: &mut self.nodes,
             zonelist: &mut self.zonelist,
-            numa: &self.numa,
-            owners: &self.owners,
-            owned: &self.owned,
+            numa: &mut self.numa,
+            owners: &mut self.owners,
+            owned: &mut self.owned,
         }
     }
 }

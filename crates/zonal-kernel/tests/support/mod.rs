@@ -120,23 +120,23 @@ impl Machine2 {
         let layout = Layout::of(&machine, &policy).unwrap();
         let mut zone_records: Vec<_> = (0..layout.zones).map(|_| Zone::default()).collect();
         let mut pcps: Vec<_> = (0..layout.pcps).map(|_| Pcp::default()).collect();
-        let words: Vec<_> = (0..layout.words).map(|_| AtomicU64::new(0)).collect();
-        let blocks: Vec<_> = (0..layout.blocks).map(|_| AtomicU8::new(0)).collect();
-        let slots: Vec<_> = (0..layout.slots).map(|_| AtomicU32::new(0)).collect();
+        let mut words: Vec<_> = (0..layout.words).map(|_| AtomicU64::new(0)).collect();
+        let mut blocks: Vec<_> = (0..layout.blocks).map(|_| AtomicU8::new(0)).collect();
+        let mut slots: Vec<_> = (0..layout.slots).map(|_| AtomicU32::new(0)).collect();
         let mut nodes: Vec<_> = (0..layout.nodes).map(|_| Node::default()).collect();
         let mut zonelist = vec![ZoneId::default(); layout.zonelist];
-        let numa: Vec<_> = (0..layout.numa).map(|_| NumaDeltas::default()).collect();
+        let mut numa: Vec<_> = (0..layout.numa).map(|_| NumaDeltas::default()).collect();
         let metadata = Metadata {
             zones: &mut zone_records,
             pcps: &mut pcps,
-            words: &words,
-            blocks: &blocks,
-            slots: &slots,
+            words: &mut words,
+            blocks: &mut blocks,
+            slots: &mut slots,
             nodes: &mut nodes,
             zonelist: &mut zonelist,
-            numa: &numa,
-            owners: &[],
-            owned: &[],
+            numa: &mut numa,
+            owners: &mut [],
+            owned: &mut [],
         };
         let fences = Fences::new(&self.cells, Patience { ns: 1_000_000, looks: 1 << 40 });
         let platform = KernelPlatform::new(kernel, fences);

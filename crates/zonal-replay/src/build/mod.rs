@@ -11,6 +11,8 @@
 //! `vm.min_free_kbytes` had been written, and the value that gives the recorded marks is set. The
 //! policy `zonal` keeps its own rule.
 
+mod raw;
+
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal_core::alloc::{Allocator, Sysctl};
@@ -196,29 +198,23 @@ impl Plan {
         Ok(Records::new(&layout))
     }
 
-    /// The allocator, without memory, and the tables that the start state is written to.
+    /// The allocator, without memory.
     ///
     /// # Errors
     /// If the machine cannot be.
     pub fn allocator<'a>(&'a self, records: &'a mut Records) -> Result<Rebuilt<'a>, ReplayError> {
         let script = Script::new(self.zones.len(), self.cpus.len() as u32);
-        let metadata = records.metadata();
-        let (words, blocks) = (metadata.words, metadata.blocks);
-        let allocator = Allocator::new(&self.machine(), self.policy, metadata, script)
+        let allocator = Allocator::new(&self.machine(), self.policy, records.metadata(), script)
             .map_err(ReplayError::Machine)?;
-        Ok(Rebuilt { allocator, words, blocks })
+        Ok(Rebuilt { allocator })
     }
 }
 
-/// A machine in the core, and the tables below it.
+/// A machine in the core. [`raw`](Self::raw) has the tables below it.
 #[derive(Debug)]
 pub struct Rebuilt<'a> {
     /// The allocator.
     pub allocator: Allocator<'a, Script>,
-    /// Page words.
-    pub words: &'a [AtomicU64],
-    /// Pageblock types.
-    pub blocks: &'a [AtomicU8],
 }
 
 /// Whether a policy is to give the recorded kernel's marks.

@@ -109,7 +109,7 @@ impl<'r, 'a> BuddyJudge<'r, 'a> {
         step_ns: u64,
     ) -> BuddyJudge<'r, 'a> {
         // Which part of a block comes back when is the trace's to say.
-        for word in rebuilt.words {
+        for word in rebuilt.raw().words() {
             // Relaxed: one thread.
             let state = PageWord::from_bits(word.load(Relaxed)).state();
             if matches!(state, PageState::Allocated { .. } | PageState::Cached { .. }) {
@@ -150,7 +150,7 @@ impl<'r, 'a> BuddyJudge<'r, 'a> {
     }
 
     fn lock(&self, zone: usize) -> LockedZone<'r, Script> {
-        let locked = self.rebuilt.allocator.tables().lock_zone(zone);
+        let locked = self.rebuilt.raw().lock_zone(zone);
         locked.expect("a fact's zone is one of the machine")
     }
 

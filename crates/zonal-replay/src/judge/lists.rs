@@ -55,8 +55,7 @@ impl<'r, 'a> Lists<'r, 'a> {
     }
 
     fn closed(&self, key: ListKey) -> Option<Closed<'r>> {
-        let allocator = &self.rebuilt.allocator;
-        allocator.tables().close(ZoneId(key.zone), CpuId(key.cpu.into()))
+        self.rebuilt.raw().close(ZoneId(key.zone), CpuId(key.cpu.into()))
     }
 
     /// The number of a page in the core's tables, and back.

@@ -256,7 +256,7 @@ impl Run<'_, '_> {
         for order in Order::all() {
             let head = pfn & !(order.pages() - 1);
             let Some(offset) = head.checked_sub(start) else { return false };
-            let word = &self.rebuilt.words[zone.frame_base() + offset as usize];
+            let word = &self.rebuilt.raw().words()[zone.frame_base() + offset as usize];
             // Relaxed: one thread.
             match PageWord::from_bits(word.load(Relaxed)).state() {
                 PageState::Free { order: of, .. } | PageState::Cached { order: of, .. } => {

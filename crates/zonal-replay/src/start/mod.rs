@@ -160,7 +160,7 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
     for Warm { zone, cpu, high, alloc_factor, pages } in warm {
         let pcp = allocator.pcp(*zone, *cpu);
         let record = &allocator.zones()[zone.0 as usize];
-        let Some(mut closed) = allocator.tables().close(*zone, *cpu) else { continue };
+        let Some(mut closed) = rebuilt.raw().close(*zone, *cpu) else { continue };
         for list in 0..allocator.tables().lists().len() {
             let of_list = |page: &&(u64, usize)| page.1 == list;
             let count = pages.iter().filter(of_list).count() as u32;
@@ -174,7 +174,7 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
             for (pfn, _) in pages.iter().filter(of_list).take(sink.room() as usize) {
                 let frame = record.frame_base() as u64 + (pfn - record.start_pfn().0);
                 // Relaxed: one thread.
-                let word = &rebuilt.words[frame as usize];
+                let word = &rebuilt.raw().words()[frame as usize];
                 word.store(cached, std::sync::atomic::Ordering::Relaxed);
                 sink.give(frame as u32);
             }
@@ -236,7 +236,8 @@ fn tag_pageblocks(rebuilt: &Rebuilt<'_>, program: &Program, map: &ZoneMap) {
     }
     for (block, counts) in asked {
         let Some(zone) = map.of((block << 9).max(1)) else { continue };
-        let frames = rebuilt.allocator.zones()[zone].frames(rebuilt.words, rebuilt.blocks);
+        let frames =
+            rebuilt.allocator.zones()[zone].frames(rebuilt.raw().words(), rebuilt.raw().blocks());
         let most = (0..3).max_by_key(|mt| counts[*mt]).unwrap_or(1);
         let mt = Migratetype::new(most as u32).unwrap_or(Migratetype::Movable);
         if let Some(idx) = frames.index(Pfn(block << 9)) {
@@ -249,7 +250,8 @@ fn tag_pageblocks(rebuilt: &Rebuilt<'_>, program: &Program, map: &ZoneMap) {
 fn tag_as_recorded(rebuilt: &Rebuilt<'_>, program: &Program, types: &BlockTypes, map: &ZoneMap) {
     for (pfn, mt) in types.all_at(program.facts.start()) {
         let Some(zone) = map.of(pfn.max(1)) else { continue };
-        let frames = rebuilt.allocator.zones()[zone].frames(rebuilt.words, rebuilt.blocks);
+        let frames =
+            rebuilt.allocator.zones()[zone].frames(rebuilt.raw().words(), rebuilt.raw().blocks());
         if let Some(idx) = frames.index(Pfn(pfn)) {
             frames.set_pageblock_type(idx, mt);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use zonal_core::alloc::Raw;
 use zonal_core::machine::Layout;
 use zonal_core::policy::Policy;
 use zonal_core::types::{NodeId, PAGE_SIZE};
@@ -55,7 +56,6 @@ impl Builder {
         // SAFETY: (1) `records` moves into the pool next to the allocator that uses the tables, and
         // is dropped after it (POOL-2); (2) called once.
         let (metadata, fast) = unsafe { records.tables(&layout) };
-        let blocks = metadata.blocks;
         let consumers = Registry::new(Place::of(&machine), self.last_resort.clone());
         let platform = ProcessPlatform::new(
             RseqArea::find().ok(),
@@ -76,6 +76,8 @@ impl Builder {
         // SAFETY: (1) it lies where `tables` has put it, in the mapping that `records` keeps; (2)
         // derived from the mapping's address.
         let fast = unsafe { FastRef::new(fast) };
+        // SAFETY: (1) and (2) the types of pageblocks are read and not written.
+        let blocks = unsafe { Raw::new(&allocator) }.blocks();
         let (fast, typed) = Typed::of((&plan, &self.policy), &allocator, (fast, by_list), blocks);
         let shared = Arc::new(Shared {
             fast,

@@ -107,17 +107,17 @@ impl Records {
         // SAFETY: (1) as above.
         let zonelist = unsafe { std::slice::from_raw_parts_mut(zonelist, layout.zonelist) };
         // SAFETY: (1) as above.
-        let numa = unsafe { std::slice::from_raw_parts(numa, layout.numa) };
+        let numa = unsafe { std::slice::from_raw_parts_mut(numa, layout.numa) };
         // SAFETY: (1) as above.
-        let owners = unsafe { std::slice::from_raw_parts(owners, layout.owners) };
+        let owners = unsafe { std::slice::from_raw_parts_mut(owners, layout.owners) };
         // SAFETY: (1) as above.
-        let owned = unsafe { std::slice::from_raw_parts(owned, layout.owned) };
+        let owned = unsafe { std::slice::from_raw_parts_mut(owned, layout.owned) };
         // SAFETY: (1) cut above; (2) a fresh mapping is zero, which is a valid atomic.
-        let blocks = unsafe { std::slice::from_raw_parts(blocks, layout.blocks) };
+        let blocks = unsafe { std::slice::from_raw_parts_mut(blocks, layout.blocks) };
         // SAFETY: (1) and (2) as above.
-        let slots = unsafe { std::slice::from_raw_parts(slots, layout.slots) };
+        let slots = unsafe { std::slice::from_raw_parts_mut(slots, layout.slots) };
         // SAFETY: (1) and (2) as above.
-        let words = unsafe { std::slice::from_raw_parts(words, layout.words) };
+        let words = unsafe { std::slice::from_raw_parts_mut(words, layout.words) };
         let metadata =
             Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned };
         (metadata, fast)

@@ -154,18 +154,18 @@ const ANSWER: &[(&str, Answer)] = &[
     ("Ranges::split_block", |pool, ids| {
         pool.ranges().split_block(ids.pfn, Order::MAX, Order::ZERO).is_err()
     }),
+    ("Raw::close", |pool, ids| {
+        let raw = pool.raw_of_test();
+        raw.close(ids.zone, CpuId(0)).is_none() && raw.close(ZoneId(0), ids.cpu).is_none()
+    }),
+    ("Raw::lock_zone", |pool, ids| pool.raw_of_test().lock_zone(ids.zone.0.into()).is_none()),
     ("Stats::left_to_grow", |pool, ids| pool.stats().left_to_grow(ids.node) == 0),
     ("Stats::numa_events", |pool, ids| pool.stats().numa_events(ids.node) == Default::default()),
-    ("Tables::close", |pool, ids| {
-        let tables = pool.tables();
-        tables.close(ids.zone, CpuId(0)).is_none() && tables.close(ZoneId(0), ids.cpu).is_none()
-    }),
     ("Tables::has_cpu", |pool, ids| !pool.tables().has_cpu(ids.cpu)),
     ("Tables::has_node", |pool, ids| !pool.tables().has_node(ids.node)),
     ("Tables::has_zone", |pool, ids| !pool.tables().has_zone(ids.zone)),
     ("Tables::is_allocated", |pool, ids| !pool.tables().is_allocated(ids.pfn, Order::ZERO)),
     ("Tables::is_online", |pool, ids| !pool.tables().is_online(ids.cpu)),
-    ("Tables::lock_zone", |pool, ids| pool.tables().lock_zone(ids.zone.0.into()).is_none()),
     ("Tables::look", |pool, ids| {
         let tables = pool.tables();
         tables.look(ids.zone, CpuId(0)).is_none() && tables.look(ZoneId(0), ids.cpu).is_none()
@@ -291,7 +291,7 @@ fn name(line: &str) -> String {
 fn what_this_thread_has_closed_already_is_not_closed_again() {
     let pool: Pool = Shape::uniform(1, PAGES, 2).boot(Policy::ZONAL);
     let tables = pool.tables();
-    let close = || tables.close(ZoneId(0), CpuId(0));
+    let close = || pool.raw_of_test().close(ZoneId(0), CpuId(0));
     let look = || tables.look(ZoneId(0), CpuId(0));
     let closed = close();
     assert!(closed.is_some() && close().is_none() && look().is_none());

@@ -121,7 +121,7 @@ fn disown(pool: &Allocator<'_, Script>) {
     let owned = pool.tables.owned;
     for (at, block) in owned.iter().enumerate() {
         let Some(owner) = block.owner() else { continue };
-        let _zone = pool.tables.lock_zone(0).unwrap();
+        let _zone = pool.raw_of_test().lock_zone(0).unwrap();
         let mut owner = pool.tables.owners[owner as usize].lock(pool.platform());
         assert_eq!(block.pages(), 0, "its free pages would be lost");
         owner.lists.release(owned, at as u32);
@@ -305,7 +305,7 @@ fn a_piece_that_another_cpu_owns_is_not_in_the_way_of_the_next() {
     // other from one that is nobody's.
     let owned = pool.tables.owned;
     {
-        let _zone = pool.tables.lock_zone(0).unwrap();
+        let _zone = pool.raw_of_test().lock_zone(0).unwrap();
         pool.tables.owners[0].lock(pool.platform()).lists.release(owned, 2);
     }
     to_zone(of(2), Order::new(6).unwrap());

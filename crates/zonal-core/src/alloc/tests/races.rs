@@ -8,8 +8,9 @@ use std::vec::Vec;
 
 use super::depot::short;
 use super::platform::{LISTS_ALONE, Plain, Script, Shape, Stage, meet, on_cpu, stagger, zone};
+use crate::alloc::held::Kind;
 use crate::alloc::range::{Owned, RangeRequest};
-use crate::alloc::{Allocator, Held, Request};
+use crate::alloc::{Allocator, Request};
 use crate::frame::{PageState, PageWord};
 use crate::gfp::Gfp;
 use crate::policy::Policy;
@@ -110,9 +111,9 @@ fn who_holds_everything_finds_each_page_in_one_block() {
             let mut held = Vec::new();
             pool.hold_all(&mut |one| held.push(one));
             let out = pool.stats().handed_out_pages(&held).unwrap();
-            let free = held.iter().map(|one| match one {
-                Held::Zone(locked) => locked.buddy.free_pages(),
-                Held::Pcp(closed) => u64::from(closed.count().get()),
+            let free = held.iter().map(|one| match &one.0 {
+                Kind::Zone(locked) => locked.buddy.free_pages(),
+                Kind::Pcp(closed) => u64::from(closed.count().get()),
                 _ => 0,
             });
             let sum = out + free.sum::<u64>();

@@ -6,7 +6,8 @@ use std::vec::Vec;
 
 use super::platform::{Fences, Script, Shape, fences, on_cpu};
 use super::word_path;
-use crate::alloc::{Allocator, Held, Request};
+use crate::alloc::held::Kind;
+use crate::alloc::{Allocator, Request};
 use crate::policy::Policy;
 use crate::types::{CpuId, Order, Pfn, ZoneId};
 
@@ -64,7 +65,7 @@ fn pages_behind_a_refused_fence_wait_for_their_own_cpu() {
     // A fork holds what it can, and lets go of all of it.
     let mut held = Vec::new();
     pool.hold_all(&mut |one| held.push(one));
-    let gates = held.iter().filter(|one| matches!(one, Held::Gate(_))).count();
+    let gates = held.iter().filter(|one| matches!(one.0, Kind::Gate(_))).count();
     assert_eq!(gates, 2);
     while held.pop().is_some() {}
     for cpu in 1..CPUS {

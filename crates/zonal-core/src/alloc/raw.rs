@@ -1,0 +1,86 @@
+//! The records of an allocator for who writes them himself: to rebuild a recorded kernel's lists
+//! page by page.
+//!
+//! What is written here is not checked: it says who has which page. So the way in is `unsafe`, and
+//! the rest of the allocator has no function that gives it away.
+#![allow(unsafe_code)]
+
+use super::Allocator;
+use super::tables::Tables;
+use crate::pcp::closed::Closed;
+use crate::platform::Platform;
+use crate::sync::{AtomicU8, AtomicU64};
+use crate::types::{CpuId, ZoneId};
+use crate::zone::state::LockedZone;
+
+/// The records of an allocator, to be written.
+///
+/// Safe code does not get them:
+///
+/// ```compile_fail,E0133
+/// use zonal_core::alloc::{Allocator, Raw};
+/// use zonal_core::frame::PageWord;
+/// use zonal_core::platform::Platform;
+///
+/// fn make_free<P: Platform>(allocator: &Allocator<'_, P>) {
+///     let locked = Raw::new(allocator).lock_zone(0).unwrap();
+///     locked.frames.store(0, PageWord::NONE);
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Raw<'s, 'a, P> {
+    on: &'s Tables<'a, P>,
+}
+
+impl<P> Clone for Raw<'_, '_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P> Copy for Raw<'_, '_, P> {}
+
+impl<'s, 'a, P: Platform> Raw<'s, 'a, P> {
+    /// The allocator's records, to be written.
+    ///
+    /// # Safety
+    /// For as long as the result, a copy of it, or anything that one of them gave is used:
+    /// 1. A page that is in somebody's hands is written as free, or as on a list, by its owner
+    ///    alone, who gives it up by that; and what is written as free or on a list is nobody's
+    ///    and memory of the zone. No page is in two blocks, or twice on lists.
+    /// 2. Nothing else uses the allocator while records contradict each other.
+    pub unsafe fn new(of: &'s Allocator<'a, P>) -> Raw<'s, 'a, P> {
+        Raw { on: &of.tables }
+    }
+    /// Takes the lock of the `zone`-th zone: no owner of a block is asked. `None`: there is no such
+    /// zone. Whoever takes a block keeps the count of free pages ([`LockedZone::account`]); a
+    /// thread that has the lock already waits for ever, and everybody for a lock that is forgotten.
+    pub fn lock_zone(self, zone: usize) -> Option<LockedZone<'s, P>> {
+        let Tables { zones, platform, words, blocks, epoch, .. } = self.on;
+        Some(zones.get(zone)?.lock(platform, words, blocks, epoch))
+    }
+    /// Closes a pcp. A range that is parked there is on no list and stays as it is. `None`: there
+    /// is no such pcp, somebody has it closed, this thread perhaps, or the platform cannot fence
+    /// the CPU.
+    pub fn close(self, zone: ZoneId, cpu: CpuId) -> Option<Closed<'a>> {
+        let on = self.on;
+        let known = on.has_zone(zone) && on.has_cpu(cpu);
+        let pcp = known.then(|| on.pcp(zone, cpu))?;
+        pcp.try_close(&on.platform, on.zone(zone), on.slots)
+    }
+    /// The words of all frames, zone by zone (`Zone::frame_base`).
+    pub fn words(self) -> &'a [AtomicU64] {
+        self.on.words
+    }
+    /// The types of all pageblocks, zone by zone.
+    pub fn blocks(self) -> &'a [AtomicU8] {
+        self.on.blocks
+    }
+}
+
+#[cfg(test)]
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// As [`Raw::new`], in a test, which keeps its contract.
+    pub(super) fn raw_of_test(&self) -> Raw<'_, 'a, P> {
+        Raw { on: &self.tables }
+    }
+}
