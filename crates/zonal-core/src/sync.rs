@@ -53,18 +53,27 @@ pub trait Wait {
     fn unmask(&self, _was: usize) {}
 }
 
-/// A mask, until it is dropped.
+/// A mask, until it is dropped. It stays on its thread, and so does what holds one: another thread
+/// may run on another CPU, on which nothing was masked.
 #[derive(Debug)]
 pub struct Masked<'a, W: Wait> {
     wait: &'a W,
     was: usize,
+    stays: PhantomData<Stays>,
 }
+
+/// What no thread gives to another one.
+#[derive(Debug)]
+struct Stays(#[expect(dead_code, reason = "keeps it from being sent")] *const ());
+
+// SAFETY: (1) there is no value of it, so a reference to one does nothing.
+unsafe impl Sync for Stays {}
 
 impl<'a, W: Wait> Masked<'a, W> {
     /// Masks.
     #[inline(always)]
     pub fn new(wait: &'a W) -> Masked<'a, W> {
-        Masked { wait, was: wait.mask() }
+        Masked { wait, was: wait.mask(), stays: PhantomData }
     }
 }
 
@@ -204,6 +213,15 @@ pub struct Guard<'a, T, W: Wait> {
 ///
 /// fn shared<T: Sync>() {}
 /// shared::<Guard<'static, Cell<u32>, Spin>>();
+/// ```
+///
+/// A guard does not leave its thread, whose interrupts it masks:
+///
+/// ```compile_fail,E0277
+/// use zonal_core::sync::{Guard, Spin};
+///
+/// fn sent<T: Send>() {}
+/// sent::<Guard<'static, u32, Spin>>();
 /// ```
 ///
 /// A platform does not write a lock's word:
