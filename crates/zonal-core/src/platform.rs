@@ -11,6 +11,16 @@ use crate::types::{CpuId, NodeId, ZoneId};
 use reclaimer::Reclaimer;
 
 /// Requirements of the core on its platform.
+///
+/// A reclaimer, and the functions about time, waiting and reclaim are called where nothing is half
+/// done: [`now_ns`](Self::now_ns), [`relax`](Self::relax), [`wake_reclaim`](Self::wake_reclaim),
+/// [`reclaim_progress`](Self::reclaim_progress), [`wait_for_progress`](Self::wait_for_progress),
+/// [`wait_for_memory`](Self::wait_for_memory), [`reclaimer`](Self::reclaimer). They may call the
+/// allocator, and a panic of theirs loses nothing; only
+/// [`hold_all`](crate::alloc::Allocator::hold_all) has gates while it relaxes. The other functions,
+/// and those of [`Wait`], are called with locks held and pages on their way: they call no
+/// allocator, which might wait for itself, and do not panic. If one does, locks and gates open and
+/// no page gets two owners, but those on their way may be nobody's from then on.
 pub trait Platform: Wait + Sync {
     /// The policy, where it is fixed when compiled: [`Policy::fix`](crate::policy::Policy::fix)
     /// makes the value. The allocator then has no branches that only other policies take, and
@@ -26,7 +36,8 @@ pub trait Platform: Wait + Sync {
     const KEEPS_RANGES: bool = true;
 
     /// The CPU this thread runs on now, one of the machine's: an allocator that is told another one
-    /// panics. A hint: the thread may have moved when the call returns.
+    /// panics, or serves the call from lists of a CPU that there is. A hint: the thread may have
+    /// moved when the call returns.
     fn cpu(&self) -> CpuId;
 
     /// Returns once no per-CPU section that began on `cpu` before the call can still commit.

@@ -4,7 +4,7 @@ use core::mem::ManuallyDrop;
 
 use crate::lanes::{copy_down, store_row};
 use crate::pcp::depot::MovesMagazines;
-use crate::pcp::ready::{self, OPEN};
+use crate::pcp::ready::{OPEN, Taken};
 use crate::pcp::state::{Pcp, SEALED};
 use crate::pcp::tune::{self, PcpState, clamp_hi_first};
 use crate::pcp::tuning::Tuning;
@@ -120,13 +120,10 @@ impl Pcp {
         zone: &'a Zone,
         slots: &'a [AtomicU32],
     ) -> Result<Closed<'a>, Obstacle> {
-        if !ready::take(&self.gate) {
-            return Err(Obstacle::Gate);
-        }
+        // Opened again where the platform cannot fence, and where it panics; nothing was changed.
+        let taken = Taken::new(&self.gate).ok_or(Obstacle::Gate)?;
         if self.may_have_sequences(platform) {
             if !self.keep_sequences_out(platform) {
-                // Release: pairs with the Acquire of the next `take`; nothing was changed.
-                self.gate.store(OPEN, Ordering::Release);
                 return Err(Obstacle::Fence);
             }
             if platform.ends_sequences() {
@@ -134,6 +131,8 @@ impl Pcp {
                 self.flags.fetch_or(SEALED, Relaxed);
             }
         }
+        // From here on it is the closed pcp that opens it.
+        core::mem::forget(taken);
         let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
         // Room is kept only where no sequence runs (PARK-2).
         Ok(Closed::new((self, zone, slots), word, self.parked.take_room()))
