@@ -136,6 +136,19 @@ impl<'a> Bench<'a> {
         record::take_guard(self.args.wait, &self.signals.load)
     }
 
+    /// Writes the setting and puts it back at once.
+    ///
+    /// # Errors
+    /// If this kernel refuses the value, whose range may be narrower than the model's.
+    pub fn try_setting(&self, guard: &mut Guard) -> anyhow::Result<()> {
+        let VerifyArgs { setting, .. } = self.args;
+        let set = guard.set(&self.file, &setting.value);
+        guard.restore()?;
+        set.with_context(|| {
+            format!("{}: this kernel refuses {}; nothing was run", setting.name, setting.value)
+        })
+    }
+
     /// Records the load once.
     ///
     /// # Errors

@@ -57,10 +57,14 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
         "{} is {before} already: there is nothing to try",
         args.setting.name
     );
-    // Who may not record is told before the load runs, who has to wait for another waits now.
+    // Who may not record, or a value that this kernel refuses, is told before the load runs; who
+    // has to wait for another waits now.
     let taken = bench.take();
     bench.check()?;
-    live::put_back(taken?)?;
+    let mut host = taken?;
+    let accepted = bench.try_setting(&mut host);
+    live::put_back(host)?;
+    accepted?;
     let registered = register(args, &mut bench, before)?;
     store(args, &serde_json::to_string_pretty(&registered)?)?;
     output::note(&text::registered(&registered));

@@ -3,6 +3,7 @@
 
 use core::fmt;
 
+use crate::pcp::size::HighFraction;
 use crate::policy::Policy;
 use crate::policy::walk::NoFragment;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -38,6 +39,34 @@ pub enum Sysctl {
     MinSlabRatio,
     /// `vm.defrag_mode`, 0 or 1.
     DefragMode,
+}
+
+impl Sysctl {
+    /// Whether the kernel's range for it has `value`.
+    ///
+    /// # Errors
+    /// [`SysctlError`] names the range. A policy may accept less of it: one that always counts NUMA
+    /// events refuses to be told not to.
+    pub const fn check(self, value: i64) -> Result<(), SysctlError> {
+        let int_max = i32::MAX as i64;
+        let (low, high, accepted) = match self {
+            Sysctl::MinFreeKbytes | Sysctl::WatermarkBoostFactor | Sysctl::ZoneReclaimMode => {
+                (0, int_max, "0 and above")
+            }
+            Sysctl::WatermarkScaleFactor => (1, 3000, "1 to 3000"),
+            Sysctl::HighFraction => (0, int_max, "0, and 8 and above"),
+            Sysctl::LowmemReserveRatio(_) => (i32::MIN as i64, int_max, "32-bit integers"),
+            Sysctl::NumaStat | Sysctl::DefragMode => (0, 1, "0 and 1"),
+            Sysctl::StatInterval => (1, int_max, "1 and above"),
+            Sysctl::MinUnmappedRatio | Sysctl::MinSlabRatio => (0, 100, "0 to 100"),
+        };
+        let is_within = low <= value && value <= high;
+        let has_gap = matches!(self, Sysctl::HighFraction);
+        match is_within && !(has_gap && HighFraction::new(value as i32).is_err()) {
+            true => Ok(()),
+            false => Err(SysctlError { sysctl: self, value, accepted }),
+        }
+    }
 }
 
 /// A refused write; the old value is kept (Linux says EINVAL).

@@ -45,6 +45,9 @@ impl Tried {
         })?;
         let number: i64 =
             value.parse().map_err(|_| format!("`{value}`: expected a whole number for {name}"))?;
+        sysctl.check(number).map_err(|error| {
+            format!("{name} cannot be {number}: accepted are {}", error.accepted)
+        })?;
         Ok(Tried { name: name.to_owned(), value: number.to_string(), sysctl, number })
     }
 
@@ -263,6 +266,10 @@ mod tests {
             ("vm.swappiness=10", "the model follows vm."),
             ("vm.../../kernel/panic=10", "the model follows vm."),
             ("vm.numa_stat=off", "expected a whole number"),
+            ("vm.numa_stat=2", "vm.numa_stat cannot be 2: accepted are 0 and 1"),
+            ("vm.percpu_pagelist_high_fraction=7", "accepted are 0, and 8 and above"),
+            ("vm.watermark_scale_factor=3001", "accepted are 1 to 3000"),
+            ("vm.min_free_kbytes=-1", "accepted are 0 and above"),
         ] {
             let error = Tried::parse(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

@@ -153,9 +153,15 @@ fn sysctls_have_the_kernels_ranges() {
         (Sysctl::MinUnmappedRatio, [0, 50, 100], [-1, 101]),
         (Sysctl::MinSlabRatio, [0, 50, 100], [-1, 101]),
         (Sysctl::DefragMode, [0, 1, 1], [-1, 2]),
+        (Sysctl::HighFraction, [0, 8, i64::from(i32::MAX)], [-8, 7]),
+        (Sysctl::HighFraction, [8, 9, 1000], [1, (1 << 32) + 8]),
+        (Sysctl::WatermarkScaleFactor, [1, 10, 3000], [0, 3001]),
+        (Sysctl::StatInterval, [1, 2, i64::from(i32::MAX)], [0, i64::MIN]),
     ] {
         assert!(accepted.into_iter().all(|value| pool.set(sysctl, value).is_ok()));
         assert!(refused.into_iter().all(|value| pool.set(sysctl, value).is_err()));
+        assert!(accepted.into_iter().all(|value| sysctl.check(value).is_ok()));
+        assert!(refused.into_iter().all(|value| sysctl.check(value).is_err()));
     }
 }
 
