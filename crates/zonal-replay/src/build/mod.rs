@@ -46,8 +46,10 @@ pub struct Script {
     now_ns: AtomicU64,
     /// Whether pages that move now go back to the buddy.
     draining: AtomicU8,
-    /// Drains by zone and CPU.
-    bursts: Vec<AtomicU64>,
+    /// How often it was said what runs.
+    turns: AtomicU64,
+    /// Drains by zone and CPU, one in a turn at most, and the last of these turns.
+    bursts: Vec<[AtomicU64; 2]>,
     cpus: u32,
 }
 
@@ -58,7 +60,8 @@ impl Script {
             cpu: AtomicU32::new(0),
             now_ns: AtomicU64::new(0),
             draining: AtomicU8::new(0),
-            bursts: (0..places).map(|_| AtomicU64::new(0)).collect(),
+            turns: AtomicU64::new(0),
+            bursts: (0..places).map(|_| Default::default()).collect(),
             cpus,
         }
     }
@@ -70,11 +73,12 @@ impl Script {
         self.cpu.store(cpu, Relaxed);
         self.now_ns.store(now_ns, Relaxed);
         self.draining.store(u8::from(draining), Relaxed);
+        self.turns.fetch_add(1, Relaxed);
     }
 
-    /// Drains of a store so far.
+    /// Drains of a store so far. A worker that lets it decay drains once, in several holds.
     pub fn bursts(&self, zone: usize, cpu: u32) -> u64 {
-        self.bursts[zone * self.cpus as usize + cpu as usize].load(Relaxed)
+        self.bursts[zone * self.cpus as usize + cpu as usize][0].load(Relaxed)
     }
 }
 
@@ -103,7 +107,11 @@ impl Platform for Script {
         let Step::Moved { zone, pages } = step else { return };
         if pages > 0 && self.draining.load(Relaxed) != 0 {
             let place = zone.0 as usize * self.cpus as usize + self.cpu.load(Relaxed) as usize;
-            self.bursts[place].fetch_add(1, Relaxed);
+            let [bursts, last] = &self.bursts[place];
+            let turn = self.turns.load(Relaxed);
+            if last.swap(turn, Relaxed) != turn {
+                bursts.fetch_add(1, Relaxed);
+            }
         }
     }
 }

@@ -9,23 +9,37 @@
 //! ```
 //! - **Refill**: consecutive blocks of one order; one hold of the zone lock each.
 //! - **Drain**: consecutive blocks of one zone. Since 6.19 the kernel gives the lock back after
-//!   each batch (LB E.7), so a drain of 200 pages with batch 63 is 4 holds; before, it is one.
-//! - A pause of [`GAP_NS`] ends either.
+//!   each batch (LB E.7), so a drain of 200 pages with batch 63 is 4 holds; before, it is one,
+//!   unless a statistics worker lets lists decay, which takes a batch at a time (LB E.9): on
+//!   6.18.44 the pause between two blocks is longer by a quarter after each 63rd page then, and
+//!   nowhere in drains by frees.
+//! - A pause of [`GAP_NS`] ends either, unless the same thread goes on with what cannot have been
+//!   all: a refill of single pages that are no whole batches, or a drain. The host of a virtual
+//!   machine takes its CPU away in the middle of a hold too; a worker's next drain is half a second
+//!   away at least, and any other has a free before it.
 //! - `extfrag` inside a refill is a block too where the kernel hands out the block it claimed
 //!   without a `zone_locked` line (6.15 and later); earlier kernels print both, for the same frame.
 //!
 //! The test `bursts_are_those_of_stats_txt` compares the counts with those of an independent
 //! program, beside the traces.
 
+use zonal_core::pcp::drain::Chunk;
+use zonal_text::release::KernelRelease;
 use zonal_trace::{Event, EventKind, Notice};
 
+use crate::advise::policy_of;
 use crate::moves::MovesByPlace;
 use crate::zones::ZoneMap;
-use zonal_text::release::KernelRelease;
 
 /// Blocks of one move follow within a microsecond or two; a timer interrupt in between takes less
 /// than this.
 const GAP_NS: u64 = 1_000_000;
+
+/// A worker comes back after `stat_interval`, a second, rounded to whole ones of its clock.
+const WORKER_NS: u64 = 500_000_000;
+
+/// A drain follows the free that caused it, or the drained page before it, sooner than this.
+pub(super) const DRAIN_BEHIND_FREE_NS: u64 = 1_000_000;
 
 /// Orders with per-CPU lists (LB E.1): 0 to 3 and 9.
 const PCP_ORDERS: u16 = 0b10_0000_1111;
@@ -36,19 +50,38 @@ pub struct Watcher {
     zones: ZoneMap,
     /// Whether this kernel gives the zone lock back after each batch of a drain.
     drains_in_batches: bool,
+    /// The same of drains by statistics workers.
+    decays_in_batches: bool,
     open: Vec<Option<Burst>>,
+    /// By CPU: its last event but drains.
+    before: Vec<Before>,
+    /// When the CPU freed or drained last.
+    freed_at: Vec<u64>,
+    /// Whether the trace tells when workers run.
+    tells_workers: bool,
     moves: MovesByPlace,
+}
+
+/// What a CPU did before it drained.
+#[derive(Debug, Clone, Copy, Default)]
+struct Before {
+    pid: i32,
+    is_free: bool,
+    is_worker: bool,
 }
 
 /// A move that may go on with the CPU's next event.
 #[derive(Debug, Clone, Copy)]
 struct Burst {
     drain: bool,
+    pid: i32,
     order: u8,
     zone: Option<usize>,
     last_ns: u64,
-    /// Pages freed in the current hold of a drain.
+    /// Pages moved in the current hold.
     hold_pages: u64,
+    /// The lock is given back after each batch.
+    in_batches: bool,
     /// The block of an `extfrag` line, until the line after it was seen.
     claimed: Option<u64>,
 }
@@ -56,9 +89,18 @@ struct Burst {
 impl Watcher {
     /// A watcher for a kernel of this release, such as `6.18.44-fc`.
     pub fn new(zones: ZoneMap, release: Option<&str>) -> Watcher {
-        let release = release.and_then(KernelRelease::parse);
-        let drains_in_batches = release.is_some_and(|release| release >= KernelRelease(6, 19));
-        Watcher { zones, drains_in_batches, open: Vec::new(), moves: MovesByPlace::new() }
+        let known = release.filter(|release| KernelRelease::parse(release).is_some());
+        let drain = known.map(|release| policy_of(Some(release)).pcp.drain);
+        Watcher {
+            zones,
+            drains_in_batches: drain.is_some_and(|drain| drain.bulk == Chunk::Batch),
+            decays_in_batches: drain.is_some_and(|drain| drain.decay == Chunk::Batch),
+            open: Vec::new(),
+            before: Vec::new(),
+            freed_at: Vec::new(),
+            tells_workers: false,
+            moves: MovesByPlace::new(),
+        }
     }
 
     /// Resets the counts.
@@ -82,6 +124,8 @@ impl Watcher {
         let cpu = event.cpu as usize;
         if cpu >= self.open.len() {
             self.open.resize(cpu + 1, None);
+            self.before.resize(cpu + 1, Before::default());
+            self.freed_at.resize(cpu + 1, 0);
         }
         match event.kind {
             EventKind::ZoneLocked { pfn, order, percpu_refill, .. } => {
@@ -103,14 +147,49 @@ impl Watcher {
             EventKind::Notice(Notice::ContentionBegin { .. } | Notice::ContentionEnd { .. }) => {}
             _ => self.open[cpu] = None,
         }
+        self.note(event);
+    }
+
+    /// Keeps what tells who drains next.
+    fn note(&mut self, event: &Event) {
+        let cpu = event.cpu as usize;
+        let is_free = matches!(event.kind, EventKind::Free { .. } | EventKind::FreeBatched { .. });
+        let is_drain = matches!(event.kind, EventKind::PcpuDrain { .. });
+        if is_free || is_drain {
+            self.freed_at[cpu] = event.time_ns;
+        }
+        let is_worker = matches!(event.kind, EventKind::VmstatUpdate);
+        self.tells_workers |= is_worker;
+        if !is_drain && !matches!(event.kind, EventKind::Notice(_)) {
+            self.before[cpu] = Before { pid: event.pid, is_free, is_worker };
+        }
+    }
+
+    /// Whether a statistics worker drains here: where the trace does not tell when it runs, whoever
+    /// did not free something right before.
+    fn is_decay(&self, event: &Event) -> bool {
+        let cpu = event.cpu as usize;
+        let Before { pid, is_free, is_worker } = self.before[cpu];
+        let pause = event.time_ns.saturating_sub(self.freed_at[cpu]);
+        match self.tells_workers {
+            true => is_worker && pid == event.pid,
+            false => !is_free || pid != event.pid || pause > DRAIN_BEHIND_FREE_NS,
+        }
+    }
+
+    fn batch(&self, zone: Option<usize>) -> u64 {
+        zone.map_or(0, |zone| self.zones.zones()[zone].batch).max(1)
     }
 
     fn refilled(&mut self, event: &Event, pfn: u64, order: u8, claimed: bool) {
         let zone = self.zones.of(pfn);
+        let batch = self.batch(zone);
         let moves = self.moves.entry((zone, event.cpu)).or_default();
         let before = self.open[event.cpu as usize];
         let goes_on = before.filter(|burst| {
-            !burst.drain && burst.order == order && event.time_ns - burst.last_ns < GAP_NS
+            let is_part = order == 0 && burst.hold_pages % batch != 0 && burst.pid == event.pid;
+            let is_near = event.time_ns - burst.last_ns < GAP_NS;
+            !burst.drain && burst.order == order && (is_near || is_part)
         });
         if goes_on.is_none() {
             moves.refill_holds += 1;
@@ -120,39 +199,48 @@ impl Watcher {
         if !again {
             moves.refill_pages += 1 << order;
         }
+        let moved = goes_on.map_or(0, |burst| burst.hold_pages);
         self.open[event.cpu as usize] = Some(Burst {
             drain: false,
+            pid: event.pid,
             order,
             zone,
             last_ns: event.time_ns,
-            hold_pages: 0,
+            hold_pages: moved + if again { 0 } else { 1 << order },
+            in_batches: false,
             claimed: claimed.then_some(pfn),
         });
     }
 
     fn drained(&mut self, event: &Event, pfn: u64, order: u8) {
         let zone = self.zones.of(pfn);
-        let batch = zone.map_or(0, |zone| self.zones.zones()[zone].batch).max(1);
+        let batch = self.batch(zone);
+        let is_decay = self.decays_in_batches && self.is_decay(event);
         let moves = self.moves.entry((zone, event.cpu)).or_default();
         let before = self.open[event.cpu as usize];
         let goes_on = before.filter(|burst| {
-            burst.drain && burst.zone == zone && event.time_ns - burst.last_ns < GAP_NS
+            let pause = if burst.pid == event.pid { WORKER_NS } else { GAP_NS };
+            burst.drain && burst.zone == zone && event.time_ns - burst.last_ns < pause
         });
         let mut hold_pages = goes_on.map_or(0, |burst| burst.hold_pages);
+        let in_batches =
+            goes_on.map_or(self.drains_in_batches || is_decay, |burst| burst.in_batches);
         if goes_on.is_none() {
             moves.drain_bursts += 1;
         }
-        if goes_on.is_none() || (self.drains_in_batches && hold_pages >= batch) {
+        if goes_on.is_none() || (in_batches && hold_pages >= batch) {
             moves.drain_holds += 1;
             hold_pages = 0;
         }
         moves.drain_pages += 1 << order;
         self.open[event.cpu as usize] = Some(Burst {
             drain: true,
+            pid: event.pid,
             order,
             zone,
             last_ns: event.time_ns,
             hold_pages: hold_pages + (1 << order),
+            in_batches,
             claimed: None,
         });
     }
@@ -265,6 +353,23 @@ mod tests {
     }
 
     #[test]
+    fn a_hold_goes_on_after_a_pause_if_what_came_before_it_cannot_be_all() {
+        let pfn = 0x20_0000;
+        let refill = |from: u64, time_ns: u64, pages: u64| {
+            (0..pages).map(move |page| (time_ns + page, locked(pfn + from + page, 0, true)))
+        };
+        let parts = refill(0, 0, 25).chain(refill(25, 9 * GAP_NS, 38));
+        let refills = moves("6.12.0", &parts.collect::<Vec<_>>());
+        assert_eq!((refills.refill_holds, refills.refill_pages), (1, 63));
+        let whole = refill(0, 0, 63).chain(refill(63, 9 * GAP_NS, 63));
+        assert_eq!(moves("6.12.0", &whole.collect::<Vec<_>>()).refill_holds, 2);
+        let drain = |at: u64| (at, EventKind::PcpuDrain { pfn, order: 0, migratetype: 1 });
+        let drains = [drain(0), drain(9 * GAP_NS), drain(9 * GAP_NS + WORKER_NS)];
+        let drains = moves("6.12.0", &drains);
+        assert_eq!((drains.drain_holds, drains.drain_bursts), (2, 2));
+    }
+
+    #[test]
     fn a_claimed_block_counts_once_whether_or_not_it_is_printed_again() {
         let pfn = 0x20_0000;
         let new = [(0, extfrag(pfn, 1)), (1, locked(pfn + 2, 1, true))];
@@ -279,10 +384,35 @@ mod tests {
     fn the_lock_is_given_back_after_each_batch_since_6_19() {
         let drain =
             |at: u64| (at, EventKind::PcpuDrain { pfn: 0x20_0000, order: 0, migratetype: 1 });
-        let events: Vec<_> = (0..200).map(drain).collect();
+        let free = (0, EventKind::Free { pfn: 0x20_0000, order: 0 });
+        let events: Vec<_> = std::iter::once(free).chain((1..201).map(drain)).collect();
         assert_eq!(moves("6.19.0", &events).drain_holds, 4);
         assert_eq!(moves("6.18.44-fc", &events).drain_holds, 1);
         assert_eq!(moves("6.12.117+deb12-amd64", &events).drain_holds, 1);
         assert_eq!(moves("6.12.117+deb12-amd64", &events).drain_bursts, 1);
+    }
+
+    #[test]
+    fn a_worker_gives_the_lock_back_after_each_batch_and_a_free_does_not() {
+        let of = |pid, time_ns, kind| Event { time_ns, cpu: 0, pid, kind };
+        let holds = |release: &str, before: Event, at: u64| {
+            let zones = ZoneMap::new(zonal_trace::samples::zlib_make_j4().unwrap().description());
+            let mut watcher = Watcher::new(zones, Some(release));
+            watcher.see(&before);
+            for time_ns in at..at + 200 {
+                let drain = EventKind::PcpuDrain { pfn: 0x20_0000, order: 0, migratetype: 1 };
+                watcher.see(&of(7, time_ns, drain));
+            }
+            let moves = total(&watcher.finish());
+            assert_eq!((moves.drain_pages, moves.drain_bursts), (200, 1));
+            moves.drain_holds
+        };
+        let free = || EventKind::Free { pfn: 0x20_0000, order: 0 };
+        // By whom the page was freed, or how long ago, tells where nothing else does.
+        assert_eq!(holds("6.18.0", of(7, 10, free()), 20), 1);
+        assert_eq!(holds("6.18.0", of(6, 10, free()), 20), 4);
+        assert_eq!(holds("6.18.0", of(7, 10, free()), 20 + DRAIN_BEHIND_FREE_NS), 4);
+        assert_eq!(holds("6.18.0", of(7, 10, EventKind::VmstatUpdate), 20), 4);
+        assert_eq!(holds("6.6.0", of(7, 10, EventKind::VmstatUpdate), 20), 1, "nothing decays");
     }
 }

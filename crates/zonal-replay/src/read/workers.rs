@@ -8,12 +8,11 @@
 
 use zonal_trace::{Event, EventKind};
 
+use super::kernel::DRAIN_BEHIND_FREE_NS;
 use crate::program::{NO_SLOT, Op, OpKind, Program};
 
 /// `stat_interval`, after which an idle CPU's statistics worker comes back (LB F.4).
 const REFRESH_NS: u64 = 1_000_000_000;
-/// A drain follows the free that caused it, or the drained page before it, sooner than this.
-const DRAIN_BEHIND_FREE_NS: u64 = 1_000_000;
 
 /// What drains tell of the workers.
 #[derive(Debug, Default)]
