@@ -1,9 +1,10 @@
 //! How far replays without memory are from recorded kernels: a row for each recording.
 //!
 //! ```text
-//! cargo run --release -p zonal-replay --example errors -- [--machine DIRECTORY] RECORDING…
+//! cargo run --release -p zonal-replay --example errors -- [--machine DIRECTORY] [--decay] RECORDING…
 //! ```
-//! `--machine` is for the recordings after it: streams with no description of their machine.
+//! `--machine` is for the recordings after it: streams with no description of their machine. So is
+//! `--decay`: the times of statistics workers are told.
 
 use std::error::Error;
 
@@ -18,11 +19,15 @@ fn main() -> Result<(), Box<dyn Error>> {
          | not judged | judged with reclaim | too far off |\n\
          |--|--|--:|--:|--:|--:|--|--:|--:|--|"
     );
-    let mut machine = None;
+    let (mut machine, mut extras) = (None, Extras::default());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         if argument == "--machine" {
             machine = arguments.next();
+            continue;
+        }
+        if argument == "--decay" {
+            extras.told.decay = true;
             continue;
         }
         let mut recording = Recording::open(&argument)?;
@@ -30,7 +35,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             recording = recording.with_machine(directory)?;
         }
         let policy = policy_of(recording.description().kernel_release.as_deref());
-        let extras = Extras::default();
         let report =
             Replay::new(&recording).policy(policy).without_memory(&extras, &mut unwatched)?;
         row(&argument, &report);

@@ -3,7 +3,7 @@
 use zonal::text::State;
 use zonal_core::policy::Policy;
 use zonal_text::zoneinfo;
-use zonal_trace::Recording;
+use zonal_trace::{MachineDescription, Recording};
 
 use crate::altered::altered;
 use crate::error::ReplayError;
@@ -22,6 +22,7 @@ use crate::run::pool;
 use crate::run::timeline::Timeline;
 use crate::settings::Settings;
 use crate::settle::settle;
+use crate::start;
 use crate::told::{Recorded, Told};
 use crate::unjudged::{self, NotJudged};
 use crate::zones::ZoneMap;
@@ -107,11 +108,11 @@ impl<'r> Replay<'r> {
         watch: &mut Watch<'_>,
     ) -> Result<Report, ReplayError> {
         let Replay { recording, policy, .. } = *self;
-        let machine = recording.description();
+        let machine = &*start::machine(recording)?;
         let map = ZoneMap::new(machine);
-        let Prepared { mut program, mut judged, told, not_judged, .. } =
-            self.prepare(&map, extras.told, watch)?;
-        let recorded = extras.told.at_start_of(machine, &program);
+        let Prepared { recorded, mut program, mut judged, told, not_judged, .. } =
+            self.prepare((machine, &map), extras.told, watch)?;
+        let recorded = recorded.at_start_of(machine, &program);
         judged.buddy = judge::buddies(machine, &map, &program, policy, &told)?;
         if !recorded.blocktypes {
             program.facts.forget();
@@ -162,7 +163,7 @@ impl<'r> Replay<'r> {
         // Refreshes are not replayed; the recorded ones are counted all the same.
         let recorded = Recorded { decay: true, ..Recorded::default() };
         let options = ReadOptions { limit: self.limit, recorded, ..ReadOptions::default() };
-        let program = self.read(&map, options, watch)?;
+        let program = self.read((machine, &map), options, watch)?;
         let outcome = pool::run(&program, &map, policy, pace == Pace::Recorded, watch)?;
         let inputs = Inputs {
             machine,
@@ -181,9 +182,10 @@ impl<'r> Replay<'r> {
     /// # Errors
     /// As [`without_memory`](Self::without_memory).
     pub fn end_state(&self, watch: &mut Watch<'_>) -> Result<EndState, ReplayError> {
-        let machine = self.recording.description();
+        let machine = &*start::machine(self.recording)?;
         let map = ZoneMap::new(machine);
-        let Prepared { program, told, .. } = self.prepare(&map, Recorded::default(), watch)?;
+        let Prepared { program, told, .. } =
+            self.prepare((machine, &map), Recorded::default(), watch)?;
         let settings = Settings::of(self.recording)?;
         let recorded = Recorded::default().at_start_of(machine, &program);
         let setup = Setup::new(self.policy, recorded, &program, (&told, &settings));
@@ -195,14 +197,14 @@ impl<'r> Replay<'r> {
     /// what no event says.
     pub(crate) fn prepare(
         &self,
-        map: &ZoneMap,
+        (machine, map): (&MachineDescription, &ZoneMap),
         recorded: Recorded,
         watch: &mut Watch<'_>,
     ) -> Result<Prepared, ReplayError> {
-        let machine = self.recording.description();
         let events = self.recording.events();
         let read::FirstLook { facts, cpus, mut unjudged, locks, mut changes, others, cache } =
             read::facts(machine, events, self.limit, watch)?;
+        let recorded = recorded.with_workers(machine, &facts);
         let judge = |scope| judge::lists(machine, map, cpus, (&facts, scope), self.policy);
         let (lists, told) = judge(Scope::All)?;
         let judged = Judged { lists, ..Judged::default() };
@@ -220,7 +222,7 @@ impl<'r> Replay<'r> {
         let untraced = of_users.as_deref().unwrap_or(&told.untraced);
         // Events are kept once: the program is made when the judge has let go of what it needed.
         let options = ReadOptions { limit: self.limit, recorded, untraced };
-        let mut program = self.read(map, options, watch)?;
+        let mut program = self.read((machine, map), options, watch)?;
         program.facts = facts;
         let polls = self.recording.polls()?;
         let settings = Settings::of(self.recording)?;
@@ -245,22 +247,32 @@ impl<'r> Replay<'r> {
         let known = (machine, &settings);
         let span = (program.start_ns, seconds);
         let reclaim = Reclaim::new(cache, &files, known, &polls, span);
-        Ok(Prepared { program, judged, told, not_judged, lock_waits, of_others_percent, reclaim })
+        Ok(Prepared {
+            recorded,
+            program,
+            judged,
+            told,
+            not_judged,
+            lock_waits,
+            of_others_percent,
+            reclaim,
+        })
     }
 
     fn read(
         &self,
-        map: &ZoneMap,
+        (machine, map): (&MachineDescription, &ZoneMap),
         options: ReadOptions<'_>,
         watch: &mut Watch<'_>,
     ) -> Result<Program, ReplayError> {
-        let machine = self.recording.description();
         read::compile(machine, map, self.recording.events(), options, watch)
     }
 }
 
 /// A trace that was read and judged.
 pub(crate) struct Prepared {
+    /// What the program was made with.
+    pub recorded: Recorded,
     pub program: Program,
     pub judged: Judged,
     pub told: Told,

@@ -6,6 +6,7 @@ use serde::Serialize;
 use zonal_core::gfp::Gfp;
 use zonal_trace::MachineDescription;
 
+use crate::facts::{Fact, FactKind, Facts};
 use crate::moves::total;
 use crate::program::Program;
 
@@ -23,15 +24,24 @@ pub struct Recorded {
 }
 
 impl Recorded {
+    /// With the times of the workers, where the recorder had left pages on lists and events or
+    /// drains show them. When a worker runs follows from when it ran before the trace, as what
+    /// lists hold does, and no file tells it: a second later, lists that were drained a batch at a
+    /// time have been emptied by frees.
+    pub(crate) fn with_workers(self, machine: &MachineDescription, facts: &Facts) -> Recorded {
+        let is_told = |fact: Fact| matches!(fact.kind, FactKind::Refresh | FactKind::Drain);
+        let shows = || facts.from(0).any(is_told);
+        Recorded { decay: self.decay || (is_warm(machine) && shows()), ..self }
+    }
+
     /// With the lists at the start, where the recorder had left pages on them, and refills and
     /// drains show which: a wrong guess moves the first refill of each list, which may fetch as
     /// much as all later ones. Where events were lost, pages that came meanwhile look as if they
     /// had been there.
     pub(crate) fn at_start_of(self, machine: &MachineDescription, program: &Program) -> Recorded {
-        let is_warm = machine.flags.cold_pcp_start != Some(true);
         let kernel = total(&program.kernel);
         let shows = kernel.refill_pages + kernel.drain_pages > 0 && program.counts.lost == 0;
-        Recorded { lists: self.lists || (is_warm && shows), ..self }
+        Recorded { lists: self.lists || (is_warm(machine) && shows), ..self }
     }
 
     /// Their names on the command line.
@@ -44,6 +54,11 @@ impl Recorded {
         ];
         all.into_iter().filter(|(told, _)| *told).map(|(_, name)| name).collect()
     }
+}
+
+/// Whether lists may have held pages when the trace began.
+fn is_warm(machine: &MachineDescription) -> bool {
+    machine.flags.cold_pcp_start != Some(true)
 }
 
 /// Facts that no single event says.
@@ -75,7 +90,8 @@ pub struct FirstRefill {
     pub at: usize,
     /// Base pages that came.
     pub pages: u64,
-    /// Frees by its CPU between the start and it: each halves what a refill fetches (LB E.6).
+    /// Frees to its CPU's lists of this zone between the start and it: each halves the exponent of
+    /// what a refill fetches (LB E.7, `alloc_factor`).
     pub frees_before: u32,
 }
 

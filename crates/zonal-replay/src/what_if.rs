@@ -5,6 +5,8 @@
 //! as many, with the same zones, so each CPU's share is smaller. The added ones do nothing here;
 //! the reader of the result multiplies.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use zonal_core::alloc::Sysctl;
 use zonal_core::policy::Policy;
@@ -24,6 +26,7 @@ use crate::run::none::{self, Setup};
 use crate::run::timeline::Timeline;
 use crate::settings::Settings;
 use crate::settle::settle;
+use crate::start;
 use crate::told::{Recorded, Told};
 use crate::unjudged::{NotJudged, ReclaimJudged};
 use crate::zones::ZoneMap;
@@ -34,7 +37,7 @@ const GAPS_MIN: usize = 100;
 
 /// A trace that is ready to be run again and again.
 pub struct WhatIf<'r> {
-    machine: &'r MachineDescription,
+    machine: Cow<'r, MachineDescription>,
     program: Program,
     told: Told,
     settings: Settings,
@@ -194,12 +197,12 @@ impl<'r> WhatIf<'r> {
         limit: Option<u64>,
         watch: &mut Watch<'_>,
     ) -> Result<WhatIf<'r>, ReplayError> {
-        let machine = recording.description();
-        let map = ZoneMap::new(machine);
+        let machine = start::machine(recording)?;
+        let map = ZoneMap::new(&machine);
         let replay = Replay::new(recording).policy(policy);
         let replay = limit.map_or(replay, |events| replay.limit(events));
         let settings = Settings::of(recording)?;
-        let prepared = replay.prepare(&map, Recorded::default(), watch)?;
+        let prepared = replay.prepare((&machine, &map), Recorded::default(), watch)?;
         let Prepared { mut program, told, not_judged, lock_waits, .. } = prepared;
         let kernel = KernelMoves::new(&program);
         program.facts.forget();
@@ -231,14 +234,14 @@ impl<'r> WhatIf<'r> {
         if self.not_judged.is_empty() {
             return Ok(());
         }
-        let map = ZoneMap::new(self.machine);
+        let map = ZoneMap::new(&self.machine);
         let theirs = fidelity::kernel::timeline(recording, &self.program, &map, &[])?;
         let mut ours = Timeline::new(&self.program, self.program.cpus, &map);
         let known = (&self.told, &self.settings);
-        let recorded = Recorded::default().at_start_of(self.machine, &self.program);
+        let recorded = Recorded::default().at_start_of(&self.machine, &self.program);
         let setup = Setup::new(policy, recorded, &self.program, known);
         let setup = Setup { timeline: Some(&mut ours), ..setup };
-        none::replay(self.machine, &map, &self.program, setup, watch)?;
+        none::replay(&self.machine, &map, &self.program, setup, watch)?;
         let stretches = std::mem::take(&mut self.not_judged);
         (self.not_judged, self.reclaim_judged) = settle(stretches, &ours, &theirs);
         self.kernel.judged = theirs.moves_outside(&self.not_judged);
@@ -300,7 +303,7 @@ impl<'r> WhatIf<'r> {
     /// # Errors
     /// A setting that the policy refuses, or a machine that cannot be rebuilt.
     pub fn run(&self, trial: &Trial, watch: &mut Watch<'_>) -> Result<Trialled, ReplayError> {
-        let mut machine = self.machine.clone();
+        let mut machine = MachineDescription::clone(&self.machine);
         for node in &mut machine.nodes {
             let own = node.cpus.clone();
             let copy = |copy: u32| own.iter().map(move |cpu| cpu + copy * self.program.cpus);
@@ -312,7 +315,7 @@ impl<'r> WhatIf<'r> {
         let cpus = program.cpus * trial.cpus;
         let mut timeline = Timeline::new(program, cpus, &map);
         let mut holds = Holds::default();
-        let recorded = Recorded::default().at_start_of(self.machine, program);
+        let recorded = Recorded::default().at_start_of(&self.machine, program);
         let setup = Setup {
             cpus,
             sysctls: &trial.sysctls,

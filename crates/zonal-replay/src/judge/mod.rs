@@ -172,7 +172,7 @@ struct Judge<'r, 'a> {
     told: Told,
     /// By CPU: position of the last event that a refill or a drain already used.
     done: Vec<usize>,
-    /// By CPU: frees since the start.
+    /// By zone and CPU: frees to its lists since the start.
     frees: Vec<u32>,
 }
 
@@ -196,7 +196,7 @@ impl<'r, 'a> Judge<'r, 'a> {
             verdict: ListVerdict::default(),
             told: Told::default(),
             done: vec![0; rebuilt.allocator.cpus()],
-            frees: vec![0; rebuilt.allocator.cpus()],
+            frees: vec![0; rebuilt.allocator.zones().len() * rebuilt.allocator.cpus()],
         }
     }
 
@@ -212,10 +212,7 @@ impl<'r, 'a> Judge<'r, 'a> {
             }
             match fact.kind {
                 FactKind::Alloc => self.alloc(at, &fact),
-                FactKind::Free => {
-                    self.frees[fact.cpu as usize] += 1;
-                    self.free(at, &fact);
-                }
+                FactKind::Free => self.free(at, &fact),
                 FactKind::Batched => self.batched(at, &fact),
                 FactKind::Refill | FactKind::Fallback => self.refill(at, &fact),
                 FactKind::Direct => self.direct(&fact),
@@ -326,12 +323,21 @@ impl<'r, 'a> Judge<'r, 'a> {
         }
     }
 
+    /// Which of `frees` counts those to the lists of this one's CPU in its zone.
+    fn store(&self, key: ListKey) -> usize {
+        usize::from(key.zone) * self.done.len() + usize::from(key.cpu)
+    }
+
     /// A freed block reaches the list of its pageblock's type.
     fn push(&mut self, at: usize, fact: &Fact) {
         let mt = self.types.at(fact.pfn, at);
         self.verdict.unknown_block_type += u64::from(mt.is_none());
         let mt = mt.map_or(Fact::MOVABLE, |mt| mt.index() as u8);
         let to = self.lists.of(self.map, &Fact { migratetype: mt, ..*fact });
+        if let Some(key) = to {
+            let store = self.store(key);
+            self.frees[store] = self.frees[store].saturating_add(1);
+        }
         if let Some(key) = to.filter(|key| self.lists.push(*key, fact.pfn)) {
             self.listed(key, fact.pfn, at);
             return;
@@ -369,12 +375,13 @@ impl<'r, 'a> Judge<'r, 'a> {
             }
         }
         self.done[first.cpu as usize] = end;
+        let frees_before = self.frees[self.store(key)];
         let list = self.told.lists.entry(key).or_default();
         list.ran_empty = true;
         list.first_refill.get_or_insert(FirstRefill {
             at,
             pages: (blocks.len() as u64) << first.order,
-            frees_before: self.frees[first.cpu as usize],
+            frees_before,
         });
         for (pfn, _) in &blocks {
             if let Place::Listed(old) = self.pages.replace(*pfn, Place::Direct) {

@@ -96,7 +96,8 @@ mod tests {
         let map = ZoneMap::new(machine);
         let replay = Replay::new(&recording);
         let replay = limit.map_or(replay, |events| replay.limit(events));
-        let prepared = replay.prepare(&map, Recorded::default(), &mut unwatched).unwrap();
+        let prepared =
+            replay.prepare((machine, &map), Recorded::default(), &mut unwatched).unwrap();
         let Prepared { mut program, told, .. } = prepared;
         let start_ns = program.start_ns;
         let at = |&(ns, change): &(u64, Change)| Changed { time_ns: start_ns + ns, cpu: 1, change };

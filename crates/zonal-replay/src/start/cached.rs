@@ -19,6 +19,9 @@ use crate::program::{Origin, Program};
 use crate::told::{ListKey, StartList};
 use crate::zones::ZoneMap;
 
+/// Frees after which nothing is left of any exponent: it has no more bits than this.
+const SHIFT_MAX: u32 = 8;
+
 /// A block on a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cached {
@@ -52,8 +55,9 @@ impl Chooser<'_> {
         }
     }
 
-    /// How often the store's refills of single pages had doubled: what its first one fetched, and
-    /// frees before that halved. 0 where nothing tells.
+    /// How often the store's refills of single pages had doubled: what its first one fetched tells,
+    /// with the frees before that, each of which halves this number (LB E.7). The least that leads
+    /// there; 0 where nothing tells.
     pub fn alloc_factor(&self, zone: usize, set: &Pageset) -> u32 {
         let single = |list: &usize| self.lists.of(*list).0 == Order::ZERO;
         let first = |list: usize| {
@@ -64,7 +68,7 @@ impl Chooser<'_> {
         let Some(first) = lists.filter_map(first).min_by_key(|first| first.at) else { return 0 };
         match first.pages.checked_div(set.batch).and_then(u64::checked_ilog2) {
             None | Some(0) => 0,
-            Some(doubled) => doubled.saturating_add(first.frees_before),
+            Some(doubled) => doubled.saturating_mul(1 << first.frees_before.min(SHIFT_MAX)),
         }
     }
 

@@ -18,6 +18,7 @@
 //! assumed); how far a CPU's tuning was between two doublings.
 
 mod cached;
+mod sampled;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,6 +28,7 @@ use zonal_core::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use zonal_trace::{MachineDescription, Pageset, PolledZone};
 
 use self::cached::{Cached, Chooser};
+pub use self::sampled::machine;
 use crate::build::{Rebuilt, Script};
 use crate::error::ReplayError;
 use crate::facts::BlockTypes;
