@@ -309,7 +309,7 @@ impl VirtualPlatform {
                 fetches: meter.directory.fetches(),
                 lock_holds: sum(|lock| lock.holds),
                 lock_contended: sum(|lock| lock.contended),
-                lines: meter.contents.lines,
+                lines: meter.contents.lines(),
                 ..meter.happened
             };
             (Spent { lock_waits: sum(|lock| lock.waited), ..meter.spent }, happened)

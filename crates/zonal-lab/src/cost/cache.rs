@@ -4,9 +4,19 @@
 //! That is coarse enough to be quick, and fine enough that touching the head of a page does not
 //! push a whole page out.
 //!
+//! A run looks at thousands of sets in turn, most of them far from the host's core. So a set of
+//! narrow places is one line of the host, and is searched and moved as a whole, without branches.
+//!
 //! - **CACHE-1** within a set, places are sorted by their last use, the latest first, and empty
 //!   places are last.
-//! - **CACHE-2** a tag is in one place at most.
+//! - **CACHE-2** a chunk is in one place at most.
+
+use std::fmt::Debug;
+
+use bytemuck::Zeroable;
+
+use super::prefetch;
+use crate::provenance::{Provenance, given};
 
 /// Lines of a chunk: a quarter of a page.
 pub const CHUNK_LINES: u64 = 16;
@@ -14,25 +24,25 @@ pub const CHUNK_LINES: u64 = 16;
 pub const PAGE_CHUNKS: u64 = 64 / CHUNK_LINES;
 /// KiB of a chunk, of 64 bytes a line.
 const CHUNK_KIB: u64 = CHUNK_LINES * 64 / 1024;
-use crate::provenance::{Provenance, given};
 
 given! {
     /// Places of a set. Second- and last-level caches of servers have 8 to 20.
     WAYS: usize = 16,
         Provenance::sourced("second- and last-level caches of servers have 8 to 20 ways");
 }
-/// Bits of a version. It wraps: a copy that is 4 million changes old would be taken for new.
-pub const VERSION_BITS: u32 = 22;
+/// Bytes of a line of the host: what a set of narrow places takes.
+const HOST_LINE: usize = size_of::<[u32; WAYS]>();
+/// Bits of a version.
+pub const VERSION_BITS: u32 = 7;
+/// The last version; behind it comes 1. Version 0 is that of copies that stay stale.
+pub const LAST_VERSION: u64 = (1 << VERSION_BITS) - 1;
 
-/// A chunk as it was at some version, which is not 0.
+/// A chunk as it was at some version. Chunks count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag(u64);
 
-/// A place that holds nothing.
-const EMPTY: u64 = 0;
-
 impl Tag {
-    /// The chunk at a version below `2^VERSION_BITS`.
+    /// The chunk at a version up to [`LAST_VERSION`].
     #[inline]
     pub fn new(chunk: u64, version: u64) -> Tag {
         Tag(chunk << VERSION_BITS | version)
@@ -45,108 +55,249 @@ impl Tag {
     }
 }
 
+/// A place of a cache: a tag, or 0 where it is empty.
+pub trait Place: Copy + Eq + Debug + Zeroable + 'static {
+    /// Chunks below this number fit.
+    const CHUNKS: u64;
+    /// The place of a tag that fits.
+    fn of(tag: Tag) -> Self;
+    /// What it holds; of an empty one chunk 0.
+    fn tag(self) -> Tag;
+    /// Whether both hold a version of one chunk.
+    fn is_version_of(self, other: Self) -> bool;
+}
+
+impl Place for u32 {
+    const CHUNKS: u64 = (u32::MAX >> VERSION_BITS) as u64;
+    #[inline]
+    fn of(tag: Tag) -> u32 {
+        tag.0 as u32
+    }
+    #[inline]
+    fn tag(self) -> Tag {
+        Tag(self.into())
+    }
+    #[inline]
+    fn is_version_of(self, other: u32) -> bool {
+        (self ^ other) >> VERSION_BITS == 0
+    }
+}
+
+impl Place for u64 {
+    const CHUNKS: u64 = u64::MAX >> VERSION_BITS;
+    #[inline]
+    fn of(tag: Tag) -> u64 {
+        tag.0
+    }
+    #[inline]
+    fn tag(self) -> Tag {
+        Tag(self)
+    }
+    #[inline]
+    fn is_version_of(self, other: u64) -> bool {
+        (self ^ other) >> VERSION_BITS == 0
+    }
+}
+
+/// Where the sets of a chunk are, in a cache of any size. Pages are scattered over the sets, as
+/// physical pages are; the chunks of one page lie in a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Home {
+    scattered: u64,
+    part: u64,
+}
+
+impl Home {
+    /// That of the first part of a page.
+    #[inline]
+    pub fn new(pfn: u64) -> Home {
+        Home { scattered: pfn.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32, part: 0 }
+    }
+
+    /// That of any part of the same page.
+    #[inline]
+    pub fn part(self, part: u64) -> Home {
+        Home { part, ..self }
+    }
+}
+
+/// Where the places of a set begin in a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Set(usize);
+
 /// One cache.
 #[derive(Clone, Debug)]
-pub struct Cache {
-    places: Vec<u64>,
+pub struct Cache<P> {
+    places: Vec<P>,
+    /// Places that are passed, so that sets begin at lines of the host.
+    passed: usize,
     ways: usize,
     sets: u64,
 }
 
-impl Cache {
+impl<P: Place> Cache<P> {
     /// An empty cache, size in KiB.
-    pub fn new(kib: u64) -> Cache {
+    pub fn new(kib: u64) -> Cache<P> {
         let chunks = (kib / CHUNK_KIB).max(1);
         let ways = WAYS.min(chunks as usize);
         let sets = chunks / ways as u64;
         // Zeroed by the system when first touched: unused caches take no memory.
-        Cache { places: bytemuck::zeroed_vec(sets as usize * ways), ways, sets }
+        let line = HOST_LINE / size_of::<P>();
+        let places: Vec<P> = bytemuck::zeroed_vec(sets as usize * WAYS + line - 1);
+        // Where it cannot be told, sets may lie on two lines.
+        let passed = places.as_ptr().align_offset(HOST_LINE).min(line - 1);
+        Cache { places, passed, ways, sets }
     }
 
-    /// Where the places of a chunk's set begin. Pages are scattered over the sets, as physical
-    /// pages are; the chunks of one page lie in a row.
+    /// The same with other places. Every chunk in it must fit.
+    pub fn with_places<Q: Place>(&self) -> Cache<Q> {
+        let mut other: Cache<Q> = Cache::new(self.sets * self.ways as u64 * CHUNK_KIB);
+        let (from, to) = (&self.places[self.passed..], other.passed);
+        for (place, into) in from.iter().zip(&mut other.places[to..]) {
+            *into = Q::of(place.tag());
+        }
+        other
+    }
+
+    /// Where a chunk is if it is here. Pages are scattered over the sets, as physical pages are;
+    /// the chunks of one page lie in a row.
     #[inline]
-    fn start(&self, chunk: u64) -> usize {
-        let (page, part) = (chunk / PAGE_CHUNKS, chunk % PAGE_CHUNKS);
-        let scattered = page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let set = ((scattered * self.sets) >> 32) + part;
+    pub fn set(&self, home: Home) -> Set {
+        let set = ((home.scattered * self.sets) >> 32) + home.part;
         let set = if set < self.sets { set } else { set % self.sets };
-        set as usize * self.ways
+        Set(self.passed + set as usize * WAYS)
     }
 
-    /// The places of a tag's set.
+    /// The places of a set; those beyond the ways stay empty.
+    #[inline(always)]
+    fn places(&self, Set(start): Set) -> &[P; WAYS] {
+        let places = self.places[start..].first_chunk();
+        places.expect("sets lie within the cache")
+    }
+    #[inline(always)]
+    fn places_mut(&mut self, Set(start): Set) -> &mut [P; WAYS] {
+        let places = self.places[start..].first_chunk_mut();
+        places.expect("sets lie within the cache")
+    }
+
+    /// Asks the host for a set that is about to be used.
     #[inline]
-    fn set(&mut self, tag: Tag) -> &mut [u64] {
-        let start = self.start(tag.chunk());
-        &mut self.places[start..start + self.ways]
+    pub fn prefetch(&self, set: Set) {
+        let places = self.places(set);
+        prefetch::for_write(&places[0]);
+        if size_of_val(places) > HOST_LINE {
+            prefetch::for_write(&places[WAYS - 1]);
+        }
+    }
+
+    /// What goes next from a set if nothing of it is used before.
+    #[inline]
+    pub fn last(&self, set: Set) -> Tag {
+        self.places(set)[self.ways - 1].tag()
     }
 
     /// Whether it is present; if so, it becomes the most recently used of its set.
     #[inline]
-    pub fn find(&mut self, tag: Tag) -> bool {
-        self.look(tag).is_ok()
+    pub fn find(&mut self, set: Set, tag: Tag) -> bool {
+        self.look(set, tag).is_ok()
     }
 
     /// As [`find`](Self::find); if it is not there, the place that it takes when it comes: that of
     /// another version of its chunk, or else the last.
     #[inline]
-    pub fn look(&mut self, tag: Tag) -> Result<(), usize> {
-        let set = self.set(tag);
-        let same = |place: &u64| place >> VERSION_BITS == tag.chunk() && *place != EMPTY;
-        match set.iter().position(same) {
-            Some(at) if set[at] == tag.0 => {
-                set.copy_within(..at, 1);
-                set[0] = tag.0;
+    pub fn look(&mut self, set: Set, tag: Tag) -> Result<(), usize> {
+        let last = self.ways - 1;
+        let (places, wanted) = (self.places_mut(set), P::of(tag));
+        match version_of(places, wanted) {
+            Some(at) if places[at] == wanted => {
+                to_front(places, wanted, at);
                 Ok(())
             }
             Some(at) => Err(at),
-            None => Err(set.len() - 1),
+            None => Err(last),
         }
     }
 
     /// Whether it is present; changes nothing.
     #[inline]
-    pub fn has(&mut self, tag: Tag) -> bool {
-        self.set(tag).contains(&tag.0)
+    pub fn has(&self, set: Set, tag: Tag) -> bool {
+        let (places, wanted) = (self.places(set), P::of(tag));
+        version_of(places, wanted).is_some_and(|at| places[at] == wanted)
     }
 
     /// Puts it in, if it is not there. Returns what had to go, if anything.
     #[inline]
-    pub fn put(&mut self, tag: Tag) -> Option<Tag> {
-        match self.look(tag) {
+    pub fn put(&mut self, set: Set, tag: Tag) -> Option<Tag> {
+        match self.look(set, tag) {
             Ok(()) => None,
-            Err(at) => self.put_at(tag, at),
+            Err(at) => self.put_at(set, tag, at),
         }
     }
 
     /// Puts it in where [`look`](Self::look) said.
     #[inline]
-    pub fn put_at(&mut self, tag: Tag, at: usize) -> Option<Tag> {
-        let set = self.set(tag);
-        let gone = Tag(set[at]);
-        set.copy_within(..at, 1);
-        set[0] = tag.0;
-        (gone.0 != EMPTY && gone.chunk() != tag.chunk()).then_some(gone)
+    pub fn put_at(&mut self, set: Set, tag: Tag, at: usize) -> Option<Tag> {
+        let places = self.places_mut(set);
+        let gone = places[at].tag();
+        to_front(places, P::of(tag), at);
+        (gone.chunk() != 0 && gone.chunk() != tag.chunk()).then_some(gone)
     }
 
     /// Removes it, if present.
     #[inline]
-    pub fn take_out(&mut self, tag: Tag) {
-        let set = self.set(tag);
-        if let Some(at) = set.iter().position(|place| *place == tag.0) {
-            set[at] = EMPTY;
-            set[at..].rotate_left(1);
+    pub fn take_out(&mut self, set: Set, tag: Tag) {
+        let ways = self.ways;
+        let (places, wanted) = (self.places_mut(set), P::of(tag));
+        if let Some(at) = version_of(places, wanted)
+            && places[at] == wanted
+        {
+            places.copy_within(at + 1..ways, at);
+            places[ways - 1] = P::zeroed();
         }
     }
 
     /// Sets the version of its chunk, if present. Its place in the order stays.
     #[inline]
-    pub fn change(&mut self, from: Tag, to: Tag) {
-        let set = self.set(from);
-        if let Some(place) = set.iter_mut().find(|place| **place == from.0) {
-            *place = to.0;
+    pub fn change(&mut self, set: Set, from: Tag, to: Tag) {
+        let (places, from) = (self.places_mut(set), P::of(from));
+        if let Some(at) = version_of(places, from)
+            && places[at] == from
+        {
+            places[at] = P::of(to);
         }
     }
+
+    /// A copy of this chunk with another version is never taken for a true one again. It keeps its
+    /// place, as any stale copy does.
+    pub fn outdate(&mut self, set: Set, tag: Tag) {
+        let (places, current) = (self.places_mut(set), P::of(tag));
+        if let Some(at) = version_of(places, current)
+            && places[at] != current
+        {
+            places[at] = P::of(Tag::new(tag.chunk(), 0));
+        }
+    }
+}
+
+/// Where a version of the same chunk is (CACHE-2).
+#[inline(always)]
+fn version_of<P: Place>(places: &[P; WAYS], wanted: P) -> Option<usize> {
+    // What was just looked at, and what is used again and again.
+    if places[0].is_version_of(wanted) {
+        return Some(0);
+    }
+    let mut found = 0_u32;
+    for (at, place) in places.iter().enumerate().skip(1) {
+        found |= u32::from(place.is_version_of(wanted)) << at;
+    }
+    (found != 0).then_some(found.trailing_zeros() as usize % WAYS)
+}
+
+/// Puts `first` before all others, of which the one at `at` goes.
+#[inline(always)]
+fn to_front<P: Place>(places: &mut [P; WAYS], first: P, at: usize) {
+    places.copy_within(..at, 1);
+    places[0] = first;
 }
 
 #[cfg(test)]
@@ -156,63 +307,84 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn it_does_what_a_list_for_each_set_does() {
-        for kib in [1, 2, 16, 40, 256] {
-            let mut cache = Cache::new(kib);
-            assert!(cache.places.len() as u64 <= kib / CHUNK_KIB, "no larger than it is");
-            // Each set as it is defined: a list of tags, the latest used first.
-            let mut naive: Vec<Vec<Tag>> = vec![Vec::new(); cache.sets as usize];
-            let mut random = Pcg64Mcg::seed_from_u64(kib);
-            let mut below = |end: u64| random.next_u64() % end;
-            for _ in 0..20_000 {
-                let tag = Tag::new(below(3 * kib + 2), 1 + below(2));
-                let first = cache.places.as_ptr() as usize;
-                let at = (cache.set(tag).as_ptr() as usize - first) / 8 / cache.ways;
-                let set = &mut naive[at];
-                let at = set.iter().position(|known| *known == tag);
-                assert_eq!(cache.has(tag), at.is_some());
-                match (below(4), at) {
-                    (0, _) => {
-                        set.retain(|known| *known != tag);
-                        cache.take_out(tag);
-                    }
-                    (1, Some(at)) => {
-                        let other = Tag::new(tag.chunk(), 3);
-                        set.retain(|known| *known != other);
-                        cache.take_out(other);
-                        let at = set.iter().position(|known| *known == tag).unwrap_or(at);
-                        set[at] = other;
-                        cache.change(tag, other);
-                    }
-                    (_, Some(at)) => {
-                        let known = set.remove(at);
-                        set.insert(0, known);
-                        assert!(cache.find(tag));
-                    }
-                    (_, None) => {
-                        assert!(!cache.find(tag));
-                        set.retain(|known| known.chunk() != tag.chunk());
-                        set.insert(0, tag);
-                        let gone = (set.len() > cache.ways).then(|| set.pop()).flatten();
-                        assert_eq!(cache.put(tag), gone);
-                    }
+    /// Chunks as if page frames began with the second.
+    fn home(chunk: u64) -> Home {
+        Home::new(chunk / PAGE_CHUNKS).part(chunk % PAGE_CHUNKS)
+    }
+
+    fn does_what_a_list_for_each_set_does<P: Place>(kib: u64) {
+        let mut cache: Cache<P> = Cache::new(kib);
+        assert!(cache.sets * cache.ways as u64 <= kib / CHUNK_KIB, "no larger than it is");
+        // Each set as it is defined: a list of tags, the latest used first.
+        let mut naive: Vec<Vec<Tag>> = vec![Vec::new(); cache.sets as usize];
+        let mut random = Pcg64Mcg::seed_from_u64(kib);
+        let mut below = |end: u64| random.next_u64() % end;
+        for turn in 0..20_000 {
+            let tag = Tag::new(1 + below(3 * kib + 2), 1 + below(2));
+            let at = cache.set(home(tag.chunk()));
+            let set = &mut naive[(at.0 - cache.passed) / WAYS];
+            let known = set.iter().position(|known| *known == tag);
+            assert_eq!(cache.has(at, tag), known.is_some());
+            match (below(5), known) {
+                (0, _) => {
+                    set.retain(|known| *known != tag);
+                    cache.take_out(at, tag);
                 }
+                (1, Some(known)) => {
+                    let other = Tag::new(tag.chunk(), 3);
+                    set[known] = other;
+                    cache.change(at, tag, other);
+                }
+                (2, _) => {
+                    let same = |known: &&mut Tag| known.chunk() == tag.chunk() && **known != tag;
+                    let stale = Tag::new(tag.chunk(), 0);
+                    set.iter_mut().filter(same).for_each(|known| *known = stale);
+                    cache.outdate(at, tag);
+                }
+                (_, Some(known)) => {
+                    let known = set.remove(known);
+                    set.insert(0, known);
+                    assert!(cache.find(at, tag));
+                }
+                (_, None) => {
+                    assert!(!cache.find(at, tag));
+                    set.retain(|known| known.chunk() != tag.chunk());
+                    set.insert(0, tag);
+                    let gone = (set.len() > cache.ways).then(|| set.pop()).flatten();
+                    assert_eq!(cache.put(at, tag), gone);
+                }
+            }
+            if turn == 10_000 {
+                cache = cache.with_places::<u64>().with_places();
+                // It may lie elsewhere between lines.
+                continue;
+            }
+            if set.len() == cache.ways {
+                assert_eq!(cache.last(at), set[cache.ways - 1]);
             }
         }
     }
 
     #[test]
+    fn it_does_what_a_list_for_each_set_does() {
+        for kib in [1, 2, 16, 40, 256] {
+            does_what_a_list_for_each_set_does::<u32>(kib);
+            does_what_a_list_for_each_set_does::<u64>(kib);
+        }
+    }
+
+    #[test]
     fn what_fits_stays_and_what_does_not_goes() {
-        let mut cache = Cache::new(1024);
+        let mut cache: Cache<u32> = Cache::new(1024);
         let mut pages = |pages: u64| {
-            let tags = || (0..pages * PAGE_CHUNKS).map(|chunk| Tag::new(chunk, 1));
+            let tags = || (PAGE_CHUNKS..(pages + 1) * PAGE_CHUNKS).map(|chunk| Tag::new(chunk, 1));
             for tag in tags() {
-                if !cache.find(tag) {
-                    cache.put(tag);
+                let set = cache.set(home(tag.chunk()));
+                if !cache.find(set, tag) {
+                    cache.put(set, tag);
                 }
             }
-            tags().filter(|tag| cache.has(*tag)).count()
+            tags().filter(|tag| cache.has(cache.set(home(tag.chunk())), *tag)).count()
         };
         assert_eq!(pages(100), 400, "less than half of it");
         let kept = pages(2000);

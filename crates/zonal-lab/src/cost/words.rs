@@ -1,65 +1,128 @@
 //! What is known of each chunk of pages' contents: one word.
+//!
+//! Chunks have numbers, which pages get when they are first touched, [`TABLE_PAGES`] in a row at a
+//! time. So numbers are small, however large the machine's memory is, and words lie together.
 
-use super::cache::{PAGE_CHUNKS, Tag, VERSION_BITS};
+use super::cache::{Home, LAST_VERSION, PAGE_CHUNKS, Tag, VERSION_BITS};
+use super::prefetch;
 
-/// Base pages of a table of words: 2 MiB of memory.
+/// Base pages that get numbers together: 2 MiB of memory.
 const TABLE_PAGES: u64 = 512;
+const TABLE_CHUNKS: u64 = TABLE_PAGES * PAGE_CHUNKS;
 
 /// Record of a chunk: version, last holder, and flags. Zero: never touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Word(pub u64);
+pub(super) struct Word(pub u32);
 
 impl Word {
-    pub const DIRTY: u64 = 1 << 60;
-    pub const SHARED: u64 = 1 << 61;
+    pub const DIRTY: u32 = 1 << 29;
+    pub const SHARED: u32 = 1 << 30;
     /// The L2 of the last holder has it (CONT-3).
-    pub const HELD: u64 = 1 << 62;
-    const HOLDER_SHIFT: u32 = 32;
+    pub const HELD: u32 = 1 << 31;
+    const HOLDER_SHIFT: u32 = VERSION_BITS;
+    const HOLDERS: u32 = u16::MAX as u32;
 
-    pub fn new(version: u64, holder: u32, flags: u64) -> Word {
-        Word(version | u64::from(holder) << Self::HOLDER_SHIFT | flags)
+    #[inline]
+    pub fn new(version: u64, holder: u32, flags: u32) -> Word {
+        Word(version as u32 | holder << Self::HOLDER_SHIFT | flags)
     }
+    #[inline]
     pub fn version(self) -> u64 {
-        self.0 & ((1 << VERSION_BITS) - 1)
+        u64::from(self.0) & LAST_VERSION
     }
     /// Never zero, which means that the chunk was never touched.
+    #[inline]
     pub fn next_version(self) -> u64 {
-        self.version() % ((1 << VERSION_BITS) - 1) + 1
+        self.version() % LAST_VERSION + 1
     }
+    #[inline]
     pub fn holder(self) -> Option<u32> {
-        (self.version() != 0).then_some((self.0 >> Self::HOLDER_SHIFT) as u32 & 0xFFFF)
+        (self.version() != 0).then_some(self.0 >> Self::HOLDER_SHIFT & Self::HOLDERS)
     }
-    pub fn is(self, flag: u64) -> bool {
+    #[inline]
+    pub fn is(self, flag: u32) -> bool {
         self.0 & flag != 0
     }
+    /// Whether the L2 of this core has it, whatever others have.
+    #[inline]
+    pub fn is_held_by(self, core: u32) -> bool {
+        self.is(Self::HELD) && self.0 >> Self::HOLDER_SHIFT & Self::HOLDERS == core
+    }
+    #[inline]
     pub fn tag(self, chunk: u64) -> Tag {
         Tag::new(chunk, self.version())
     }
 }
 
-/// The words of all chunks, in tables that are made when first touched.
-#[derive(Debug, Default)]
-pub(super) struct Words(Vec<Option<Box<[u64]>>>);
+/// The words of all chunks that were touched.
+#[derive(Debug)]
+pub(super) struct Words {
+    /// The table of each [`TABLE_PAGES`] page frames; 0: they have no numbers yet.
+    tables: Vec<u32>,
+    /// The first page frame of each table. Of the first one no chunk is used: they count from 1.
+    firsts: Vec<u64>,
+    /// By number of the chunk.
+    words: Vec<u32>,
+}
 
-impl Words {
-    #[inline]
-    pub fn of(&self, chunk: u64) -> Word {
-        let (table, at) = split(chunk);
-        Word(self.0.get(table).and_then(Option::as_ref).map_or(0, |words| words[at]))
-    }
-
-    pub fn set(&mut self, chunk: u64, word: Word) {
-        let (table, at) = split(chunk);
-        if table >= self.0.len() {
-            self.0.resize(table + 1, None);
-        }
-        let made = || bytemuck::zeroed_slice_box((TABLE_PAGES * PAGE_CHUNKS) as usize);
-        self.0[table].get_or_insert_with(made)[at] = word.0;
+impl Default for Words {
+    fn default() -> Words {
+        Words { tables: Vec::new(), firsts: vec![0], words: vec![0; TABLE_CHUNKS as usize] }
     }
 }
 
-/// The table of a chunk, and its place in it.
-fn split(chunk: u64) -> (usize, usize) {
-    let chunks = TABLE_PAGES * PAGE_CHUNKS;
-    ((chunk / chunks) as usize, (chunk % chunks) as usize)
+impl Words {
+    /// The number of a page's first chunk.
+    #[inline]
+    pub fn chunk(&mut self, pfn: u64) -> u64 {
+        let (run, at) = ((pfn / TABLE_PAGES) as usize, pfn % TABLE_PAGES);
+        let first = match self.tables.get(run) {
+            Some(table) if *table != 0 => u64::from(*table) * TABLE_CHUNKS,
+            _ => self.add(run),
+        };
+        first + at * PAGE_CHUNKS
+    }
+
+    /// Gives numbers to a run of page frames. Returns the first.
+    #[cold]
+    fn add(&mut self, run: usize) -> u64 {
+        if run >= self.tables.len() {
+            self.tables.resize(run + 1, 0);
+        }
+        let table = self.firsts.len() as u32;
+        self.tables[run] = table;
+        self.firsts.push(run as u64 * TABLE_PAGES);
+        self.words.resize((u64::from(table) + 1) as usize * TABLE_CHUNKS as usize, 0);
+        u64::from(table) * TABLE_CHUNKS
+    }
+
+    /// The page frame of a chunk.
+    #[inline]
+    pub fn pfn(&self, chunk: u64) -> u64 {
+        self.firsts[(chunk / TABLE_CHUNKS) as usize] + chunk % TABLE_CHUNKS / PAGE_CHUNKS
+    }
+
+    /// Where caches have a chunk.
+    #[inline]
+    pub fn home(&self, chunk: u64) -> Home {
+        Home::new(self.pfn(chunk)).part(chunk % PAGE_CHUNKS)
+    }
+
+    #[inline]
+    pub fn of(&self, chunk: u64) -> Word {
+        Word(self.words[chunk as usize])
+    }
+
+    #[inline]
+    pub fn set(&mut self, chunk: u64, word: Word) {
+        self.words[chunk as usize] = word.0;
+    }
+
+    /// Asks the host for a word that is about to be used.
+    #[inline]
+    pub fn prefetch(&self, chunk: u64) {
+        if let Some(word) = self.words.get(chunk as usize) {
+            prefetch::for_write(word);
+        }
+    }
 }
