@@ -41,7 +41,10 @@ pub const MAGAZINES_MAX: usize = (1 << 16) - 2;
 pub const BLOCKS_MAX: u32 = 1023;
 /// All depots of a zone hold at most this part of it together, and half of its budget.
 pub const ZONE_PART: u64 = 64;
-/// Turn-overs of a depot's contents between two tests whether all of it is needed.
+/// Turn-overs of a depot's contents between two tests whether all of it is needed, for each depot
+/// of the zone: what is not needed goes through the zone's lock, and so 32 depots may give back no
+/// more at a time than one. With four for all, streams on 256 CPUs waited a third of their time
+/// (results/2026-11-28-lab-2.md).
 const TURNS: u32 = 4;
 /// The fraction of a depot that is excess if it was not needed meanwhile.
 const UNUSED_PART: u32 = 4;
@@ -94,6 +97,8 @@ pub struct DepotSize {
     pub magazines: usize,
     /// Most blocks in one, 1 to [`BLOCKS_MAX`].
     pub blocks: u32,
+    /// Depots of the zone.
+    pub groups: u32,
 }
 
 impl DepotSize {
@@ -109,7 +114,7 @@ impl DepotSize {
         let blocks = whole_lines(batch).blocks(Order::ZERO).clamp(1, BLOCKS_MAX);
         let share = pages / groups.max(1) as u64 / u64::from(blocks);
         let magazines = (policy.magazines as usize * cpus).min(MAGAZINES_MAX);
-        DepotSize { magazines: magazines.min(share as usize), blocks }
+        DepotSize { magazines: magazines.min(share as usize), blocks, groups: groups as u32 }
     }
 
     /// Slots of one array: the header, the blocks, and up to the next line.
@@ -165,6 +170,8 @@ pub struct Depot {
     blocks: u32,
     /// Arrays.
     magazines: u32,
+    /// Turn-overs between two tests whether all of it is needed.
+    turns: u32,
 }
 
 /// An array that its holder has for itself (STACK-1).
@@ -222,6 +229,7 @@ impl Depot {
         self.stride = size.stride() as u32;
         self.blocks = size.blocks;
         self.magazines = size.magazines as u32;
+        self.turns = size.groups * TURNS;
         for number in (0..self.magazines).rev() {
             self.put_empty(slots, number);
         }
@@ -359,7 +367,7 @@ impl Depot {
     pub fn has_surplus(&self, pages: PageCount) -> bool {
         let (held, pages) = (self.pages().get(), pages.get());
         let turned = self.turned.load(Relaxed) + pages;
-        if turned / TURNS < held {
+        if u64::from(turned) < u64::from(held) * u64::from(self.turns) {
             self.turned.store(turned, Relaxed);
             return false;
         }
@@ -418,7 +426,7 @@ mod tests {
 
     #[test]
     fn pages_that_a_part_of_a_magazine_had_were_needed() {
-        let size = DepotSize { magazines: 2, blocks: 8 };
+        let size = DepotSize { magazines: 2, blocks: 8, groups: 1 };
         let slots: Vec<AtomicU32> = (0..size.slots()).map(|_| AtomicU32::new(0)).collect();
         let mut depot = Depot::default();
         depot.set_up(&slots, 0, size);
@@ -436,5 +444,23 @@ mod tests {
         assert_eq!(depot.pages().get(), 3);
         fill(8);
         assert_eq!((depot.pages().get(), depot.unused().get()), (11, 3));
+    }
+
+    #[test]
+    fn depots_of_a_zone_give_back_no_more_at_a_time_than_one() {
+        let given_back = |groups| {
+            let size = DepotSize { magazines: 2, blocks: 8, groups };
+            let slots: Vec<AtomicU32> = (0..size.slots()).map(|_| AtomicU32::new(0)).collect();
+            let mut depot = Depot::default();
+            depot.set_up(&slots, 0, size);
+            let pages = PageCount::new(8);
+            let mut magazine = depot.reserve(&mut Held, &slots, pages).expect("there is room");
+            (0..8).for_each(|frame| magazine.give(frame));
+            depot.put(&mut Held, magazine, 0, Order::ZERO);
+            (0..3200).filter(|_| depot.has_surplus(pages)).count()
+        };
+        // Of the first turn-overs it is not known what was needed before.
+        let [one, four] = [1, 4].map(|groups| given_back(groups) + 1);
+        assert_eq!((one, four), (800, 200), "each of four a quarter as often");
     }
 }
