@@ -27,7 +27,9 @@ code{background:var(--tint);padding:.1em .3em;overflow-wrap:anywhere}\
 summary{cursor:pointer}\
 @media(max-width:40em){.words thead{display:none}.words tr,.words td{display:block}\
 .words tr{border-bottom:1px solid var(--rule);padding:.4em 0}.words td{border:0;padding:.1em 0}\
-.words td:empty{display:none}.summary td,.summary small\
+.words td:empty{display:none}.wide svg{min-width:46em}\
+.wide :not(.words):not(.runs)>*>tr>:first-child{position:sticky;left:0;\
+background:var(--back)}.summary td,.summary small\
 {white-space:normal}}";
 
 /// A page of this title with this body.

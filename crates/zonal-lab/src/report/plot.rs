@@ -14,6 +14,10 @@ use super::text::grouped;
 /// Width and height of a plot of lines, and of each of several small ones.
 const LINES: (u32, u32) = (900, 300);
 const SMALL: (u32, u32) = (430, 240);
+/// Classes of what is around a plot: on a narrow screen it becomes smaller, or, where its letters
+/// would become too small to read, keeps a width and scrolls.
+const SHRINKS: &str = "plot";
+const SCROLLS: &str = "wide";
 /// Lines that one plot shows; more have a small plot each.
 const LINES_MAX: usize = 4;
 /// Small plots whose lines stand behind each other's.
@@ -76,7 +80,7 @@ pub(super) type Bar<'a> = (&'a str, f64, Option<f64>);
 pub(super) fn bars(title: &str, rows: &[Bar<'_>]) -> String {
     let mut svg = String::new();
     let drawn = draw_bars(&mut svg, rows);
-    figure(title, drawn.map(|said| told(svg, &said)), "")
+    figure((title, SHRINKS), drawn.map(|said| told(svg, &said)), "")
 }
 
 /// Lines with a point at each mean, and a bar from the lowest to the highest value. More than a
@@ -101,7 +105,7 @@ pub(crate) fn lines(lines: &Lines) -> String {
     // Spaces between the entries are where the legend may break.
     let legend: Vec<String> = lines.series.iter().enumerate().map(entry).collect();
     let legend = format!("<p class=\"legend\">{}</p>", legend.join(" "));
-    figure(&lines.title, drawn.map(|said| told(svg, &said)), &legend)
+    figure((&lines.title, SCROLLS), drawn.map(|said| told(svg, &said)), &legend)
 }
 
 /// A small plot for each line.
@@ -109,7 +113,7 @@ fn small(lines: &Lines) -> String {
     let plot = |(at, series): (usize, &Series)| {
         let mut svg = String::new();
         let drawn = draw_lines(&mut svg, lines, SMALL, &[at]);
-        figure(series.name(), drawn.map(|said| told(svg, &said)), "")
+        figure((series.name(), SHRINKS), drawn.map(|said| told(svg, &said)), "")
     };
     let plots: String = lines.series.iter().enumerate().map(plot).collect();
     let behind = match lines.series.len() <= BEHIND_MAX {
@@ -161,12 +165,12 @@ pub(super) fn style() -> String {
     THEMED.map(rules).concat()
 }
 
-fn figure(title: &str, drawn: Result<String, String>, below: &str) -> String {
+fn figure((title, class): (&str, &str), drawn: Result<String, String>, below: &str) -> String {
     let title = escape(title);
     match drawn {
         Ok(svg) => format!(
             "<figure><figcaption>{title}</figcaption>\
-             <div role=\"img\" aria-label=\"{title}\">{svg}</div>{below}</figure>"
+             <div class=\"{class}\" role=\"img\" aria-label=\"{title}\">{svg}</div>{below}</figure>"
         ),
         Err(error) => format!("<p>no plot of {title}: {}</p>", escape(&error)),
     }
@@ -495,6 +499,8 @@ mod tests {
     fn the_legend_may_break_between_its_entries() {
         let plot = lines(&many(LINES_MAX));
         assert_eq!(plot.matches("</span> <span>").count(), LINES_MAX - 1, "{plot}");
+        assert!(plot.contains("<div class=\"wide\" role=\"img\""), "scrolls on its own: {plot}");
+        assert!(!lines(&many(LINES_MAX + 1)).contains("wide"), "small ones fit");
     }
 
     #[test]
