@@ -6,4 +6,9 @@ fn main() {
     let script = format!("{root}/src/{target}/link.ld");
     println!("cargo::rustc-link-arg-bins=-T{script}");
     println!("cargo::rerun-if-changed={script}");
+    // Sections in front of the core, where there are some.
+    println!("cargo::rustc-check-cfg=cfg(by_sections)");
+    if target == "x86_64" && std::env::var_os("CARGO_FEATURE_SECTIONS").is_some() {
+        println!("cargo::rustc-cfg=by_sections");
+    }
 }

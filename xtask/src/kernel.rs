@@ -113,7 +113,7 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
             let what = if output.is_good() { "passed" } else { "FAILED" };
             println!("   {what} in {:.1} s", output.took.as_secs_f64());
             if machine.counts() {
-                counts.push((arch, output));
+                counts.push((way(arch, &machine), output));
                 continue;
             }
             if machine.release.is_some() {
@@ -211,15 +211,17 @@ fn report(
     rows: &[Vec<String>],
     grown: &[Vec<String>],
     judged: &[Vec<String>],
-    counts: &[(Arch, Output)],
+    counts: &[(String, Output)],
 ) -> String {
     let mut text = String::from(
         "# The kernel of `examples/kernel`, booted\n\n\
          By `cargo xtask kernel` in QEMU (TCG): real boots of emulated machines, no timing. Every \
          check compares all pages with the bitmap, walks every list and word (`validate`), and \
-         counts the pages that are back. With `fences` the core closes and fences the lists of \
-         a CPU for each call; the kernel's allocator has no sections of its own, so those that \
-         are started over add to a counter, which must be right.\n\n",
+         counts the pages that are back. With `sections` the kernel allocates and frees by \
+         restartable sections in assembly, which interrupts start over, and the core fences the \
+         CPU whose lists it closes. With `fences` it does that for each call, and there are no \
+         such sections. Sections that are started over are also those that add to a counter, which \
+         must be right.\n\n",
     );
     let head = ["processor", "machine", "", "checks passed", "programs", "out of memory"];
     text += &table(&head, rows);
@@ -234,16 +236,21 @@ fn report(
         QEMU `-icount shift=0`, one CPU, 256 MiB, policy `kernel`, interrupts masked: instructions \
         of an allocation and its free, per page where there are more.\n\n";
     let mut rows = Vec::new();
-    for (arch, output) in counts {
+    for (way, output) in counts {
         for line in output.all("count: ") {
             let (what, count) = line.rsplit_once(": ").unwrap_or((line, "?"));
-            rows.push(vec![arch.name().into(), what.into(), count.into()]);
+            rows.push(vec![way.clone(), what.into(), count.into()]);
         }
     }
     for (kernel, count) in LINUX {
         rows.push(vec![kernel.into(), "pair of order 0".into(), count.to_string()]);
     }
     text + &table(&["", "what", "instructions"], &rows)
+}
+
+/// How a machine that counts allocates.
+fn way(arch: Arch, machine: &Machine) -> String {
+    format!("{}{}", arch.name(), if machine.sections { ", sections" } else { "" })
 }
 
 /// A Markdown table.

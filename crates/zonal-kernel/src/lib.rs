@@ -23,10 +23,12 @@
 //! # Which fast path
 //! The core's own: `alloc` and `free` try the running CPU's pcp by plain Rust under its gate,
 //! with interrupts masked. Nothing has to be fenced, handlers may allocate, and a kernel has
-//! nothing to write. [`sections`] and [`fence`] are for a kernel that runs restartable assembly of
-//! its own instead.
+//! nothing to write. On x86-64 a kernel whose interrupts' entry starts sections over may have pops
+//! and pushes by restartable assembly instead ([`sections::fast`]): half the instructions, and a
+//! fence where the core touches another CPU's lists. [`sections`] and [`fence`] are also for a
+//! kernel with sections of its own.
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;

@@ -14,6 +14,20 @@
 //! assert_eq!(restart(&table, 0x1000), 0x1000); // nothing was done yet
 //! assert_eq!(restart(&table, 0x1020), 0x1020); // committed: goes on
 //! ```
+//!
+//! On x86-64 [`fast`] has sections: pops and pushes in front of the core. Their rows are in the
+//! input section `.zonal_sections`, three words each; the kernel's linker script keeps them
+//! (`KEEP(*(.zonal_sections))`) between two symbols, and a kernel's own rows may stand there too.
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+pub mod fast;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod own;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86_64;
 
 use core::fmt;
 

@@ -228,6 +228,8 @@ pub fn run(info: usize) -> Result<Boot, BootError> {
     let start = arch::now();
     let metadata = layout.carve(memory)?;
     let words = metadata.words;
+    #[cfg(by_sections)]
+    let types = metadata.blocks;
     let allocator = Allocator::new(&machine, policy, metadata, kernel::platform())?;
     let made = arch::now();
     let handed = match command.has("deferred") {
@@ -258,6 +260,8 @@ pub fn run(info: usize) -> Result<Boot, BootError> {
     if let Err(error) = hotplug::starts(kernel::core()) {
         say!("CPU 0: {error}");
     }
+    #[cfg(by_sections)]
+    crate::fast::start(words, types);
     arch::unmask_all();
     Ok(Boot { early, command, machine, words, online: handed.online, there })
 }

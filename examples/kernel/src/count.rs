@@ -32,6 +32,12 @@ fn pair(order: Order) {
     kernel::free(black_box(pfn), black_box(order)).expect("its block");
 }
 
+/// As most calls of a kernel are written: order and flags are constants.
+#[inline(never)]
+fn pair_of_a_page() {
+    kernel::free_page(black_box(kernel::page()));
+}
+
 /// Prints the table.
 pub fn run() {
     let core = kernel::core();
@@ -40,6 +46,7 @@ pub fn run() {
     for order in [0, 1, 2, 3, 5, 9, 10].map(|n| Order::new(n).expect("an order")) {
         print(format_args!("pair of order {}", order.get()), 1, || pair(order));
     }
+    print(format_args!("pair of a page, all else constant"), 1, pair_of_a_page);
     let mut pages = [Pfn(0); 4096];
     for batch in [32, 512, 4096] {
         let pages = &mut pages[..batch];

@@ -4,7 +4,9 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use zonal_core::alloc::{AllocError, Allocator, FreeError, Request};
+use zonal_core::alloc::{AllocError, Allocator, FreeError};
+#[cfg(not(by_sections))]
+use zonal_core::alloc::{Request, hot};
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 use zonal_kernel::fence::{FenceCell, Fences, Patience};
@@ -63,36 +65,126 @@ pub fn fences(patience: Patience) -> Fences<'static> {
 }
 
 /// A value that is written once, by the first CPU, before the others start.
-struct Once<T>(UnsafeCell<Option<T>>, AtomicBool);
+pub struct Once<T>(UnsafeCell<Option<T>>, AtomicBool);
 
 // SAFETY: (1) `set` is called once, before other CPUs run; afterwards there are only reads.
 unsafe impl<T: Sync> Sync for Once<T> {}
 
-static CORE: Once<Core> = Once(UnsafeCell::new(None), AtomicBool::new(false));
+impl<T> Once<T> {
+    pub const fn new() -> Once<T> {
+        Once(UnsafeCell::new(None), AtomicBool::new(false))
+    }
+
+    /// On the first CPU, once.
+    pub fn set(&self, value: T) {
+        assert!(!self.1.swap(true, SeqCst), "it is written once");
+        // SAFETY: (1) nobody reads yet, and nobody else writes.
+        unsafe { *self.0.get() = Some(value) };
+    }
+
+    #[inline(always)]
+    pub fn get(&'static self) -> &'static T {
+        // SAFETY: (1) written before anything asks, and never again.
+        let value = unsafe { &*self.0.get() };
+        debug_assert!(value.is_some(), "it was written");
+        // SAFETY: (1) as above.
+        unsafe { value.as_ref().unwrap_unchecked() }
+    }
+}
+
+static CORE: Once<Core> = Once::new();
 
 /// Hands over the allocator. On the first CPU, once.
 pub fn set_core(core: Core) {
-    assert!(!CORE.1.swap(true, SeqCst), "the allocator is made once");
-    // SAFETY: (1) nobody reads yet, and nobody else writes.
-    unsafe { *CORE.0.get() = Some(core) };
+    CORE.set(core);
 }
 
 /// The allocator.
 #[inline(always)]
 pub fn core() -> &'static Core {
-    // SAFETY: (1) written before anything asks, and never again.
-    let core = unsafe { &*CORE.0.get() };
-    core.as_ref().expect("the allocator was made")
+    CORE.get()
 }
 
 /// A block for the kernel.
+#[inline]
 pub fn alloc(order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-    core().alloc(Request::new(order).gfp(gfp))
+    match try_alloc(order, gfp) {
+        Some(pfn) => Ok(pfn),
+        None => alloc_missed(order, gfp),
+    }
 }
 
 /// Takes a block back.
+#[inline]
 pub fn free(pfn: Pfn, order: Order) -> Result<(), FreeError> {
-    core().free(pfn, order)
+    match try_free(pfn, order) {
+        Ok(()) => Ok(()),
+        Err((pfn, order)) => free_missed(pfn, order),
+    }
+}
+
+/// A page for the kernel itself, which cannot do without.
+#[inline]
+pub fn page() -> Pfn {
+    match try_alloc(Order::ZERO, Gfp::KERNEL) {
+        Some(pfn) => pfn,
+        None => page_missed(),
+    }
+}
+
+/// Takes it back.
+#[inline]
+pub fn free_page(pfn: Pfn) {
+    if let Err((pfn, _)) = try_free(pfn, Order::ZERO) {
+        free_page_missed(pfn);
+    }
+}
+
+/// A block by the fast path alone.
+#[inline(always)]
+fn try_alloc(order: Order, gfp: Gfp) -> Option<Pfn> {
+    #[cfg(by_sections)]
+    return crate::fast::pages().alloc(order, gfp);
+    #[cfg(not(by_sections))]
+    hot::alloc(core(), Request::new(order).gfp(gfp))
+}
+
+#[inline(always)]
+fn try_free(pfn: Pfn, order: Order) -> Result<(), (Pfn, Order)> {
+    #[cfg(by_sections)]
+    return crate::fast::pages().free(pfn, order);
+    #[cfg(not(by_sections))]
+    hot::free(core(), pfn, order)
+}
+
+#[cold]
+#[inline(never)]
+fn alloc_missed(order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+    #[cfg(by_sections)]
+    return crate::fast::pages().alloc_missed(order, gfp);
+    #[cfg(not(by_sections))]
+    hot::alloc_missed(core(), Request::new(order).gfp(gfp))
+}
+
+#[cold]
+#[inline(never)]
+fn free_missed(pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    #[cfg(by_sections)]
+    return crate::fast::pages().free_missed(pfn, order);
+    #[cfg(not(by_sections))]
+    hot::free_missed(core(), pfn, order)
+}
+
+#[cold]
+#[inline(never)]
+fn page_missed() -> Pfn {
+    alloc_missed(Order::ZERO, Gfp::KERNEL).expect("a page")
+}
+
+#[cold]
+#[inline(never)]
+fn free_page_missed(pfn: Pfn) {
+    free_missed(pfn, Order::ZERO).expect("its page");
 }
 
 /// What interrupts did.

@@ -9,6 +9,7 @@
 //! | `tree` | memory, CPUs and distances from a device tree |
 //! | `boot` | from firmware's tables to an allocator that serves |
 //! | `kernel` | the kernel's side of `zonal-kernel`; `alloc` and `free`; handlers |
+//! | `fast` | sections in front of the core, on x86-64 with the feature `sections` |
 //! | `threads` | two threads on a CPU, switched by the timer |
 //! | `model`, `programs` | a bitmap of who has what; random programs on all CPUs |
 //! | `memory` | memory that comes late, leaves, and comes back |
@@ -28,6 +29,8 @@ mod arch;
 mod arch;
 mod boot;
 mod count;
+#[cfg(by_sections)]
+mod fast;
 mod faults;
 mod image;
 #[cfg(target_arch = "x86_64")]
@@ -86,6 +89,8 @@ extern "C" fn cpu_main(cpu: usize) -> ! {
         say!("CPU {cpu}: {error}");
         arch::stop();
     }
+    #[cfg(by_sections)]
+    fast::tell();
     kernel::arrived(cpu as u32);
     arch::unmask_all();
     programs::follow(cpu as u32)

@@ -115,7 +115,8 @@ pub struct Machine {
     /// More of the board, if it is to be another than usual.
     board: &'static str,
     time: Time,
-    /// The core believes that the kernel has sections of its own, so CPUs fence each other.
+    /// The core is told that the kernel has sections in front of it, so CPUs fence each other. On
+    /// x86-64 it has.
     pub sections: bool,
     /// The program that boots.
     pub program: &'static str,
@@ -230,12 +231,13 @@ impl Machine {
         let no_cpu = [node(256, 0, 1), Node { mib: 256, cpus: None }];
         vec![
             Machine::new("1 CPU, 128 MiB", 1, 128).counted(),
+            Machine::new("1 CPU, 128 MiB, sections", 1, 128).counted().with_sections(),
             Machine::new("2 CPUs, 256 MiB, at the same time", 2, 256).parallel(),
             Machine::new("4 CPUs, 2 nodes", 4, 0).nodes(&two).counted(),
             Machine::new("4 CPUs, 2 nodes, at the same time", 4, 0).nodes(&two).parallel(),
-            Machine::new("4 CPUs, 2 nodes, fences", 4, 0).nodes(&two).with_sections(),
+            Machine::new("4 CPUs, 2 nodes, sections", 4, 0).nodes(&two).with_sections(),
             Machine::new("8 CPUs, 4 nodes, 3.5 GiB with a hole", 8, 0).nodes(&four),
-            Machine::new("8 CPUs, 4 nodes, fences", 8, 0).nodes(&four).with_sections(),
+            Machine::new("8 CPUs, 4 nodes, sections", 8, 0).nodes(&four).with_sections(),
             Machine::new("3 CPUs, 3 nodes, one without memory", 3, 0).nodes(&no_memory),
             Machine::new("2 CPUs, 2 nodes, one without CPUs", 2, 0).nodes(&no_cpu),
             Machine { most_cpus: 4, ..Machine::new("2 CPUs of 4 that may come", 2, 256) },
@@ -248,6 +250,7 @@ impl Machine {
             Machine::new("64 GiB, 4 nodes, a worker on each", 5, 0).nodes(&large).deferred(""),
             Machine::new("4 CPUs, 2 nodes, a DIMM comes", 4, 0).nodes(&high).with_dimm(256),
             Machine::new("instructions", 1, 256).counting(),
+            Machine::new("instructions, sections", 1, 256).counting().with_sections(),
         ]
     }
 

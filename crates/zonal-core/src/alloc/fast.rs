@@ -75,7 +75,7 @@ fn may_go_on(pcp: &Pcp, zone: &Zone) -> bool {
 
 /// A CPU's pcp of the zone that it prefers: that of rank 0 (`PcpOrder::position`).
 #[inline(always)]
-fn own<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a Pcp> {
+pub(super) fn own<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a Pcp> {
     let at = cpu.0 as usize;
     on.pcps.get(if P::PCPS_FROM_END { on.pcps.len().wrapping_sub(1).wrapping_sub(at) } else { at })
 }

@@ -9,8 +9,9 @@ use super::{Allocator, fast};
 use crate::alloc::{AllocError, FreeError, Request};
 use crate::gfp::Gfp;
 use crate::pcp::state::Pcp;
+use crate::pcp::word::NR_LISTS;
 use crate::platform::Platform;
-use crate::types::{CpuId, Order, Pfn};
+use crate::types::{CpuId, Migratetype, Order, Pfn};
 
 /// A block from the running CPU's pcp, if it is ready and has one. `None`: nothing was done;
 /// [`alloc_missed`] may have one.
@@ -72,6 +73,44 @@ pub fn alloc_range<P: Platform>(on: &Allocator<'_, P>, pages: NonZeroU64, gfp: G
 #[must_use = "a range that was not taken back is still handed out"]
 pub fn free_range<P: Platform>(on: &Allocator<'_, P>, pfn: Pfn, pages: NonZeroU64) -> bool {
     fast::free_parked(&on.tables, pfn, pages)
+}
+
+/// The list that serves such requests, of the pcp of the zone that a CPU prefers, for a platform
+/// with sequences. `None`: the core has to decide. Never changes.
+pub fn list_of_request<P: Platform>(
+    on: &Allocator<'_, P>,
+    order: Order,
+    gfp: Gfp,
+) -> Option<usize> {
+    let plain = &on.tables.plain;
+    let list = plain.list(gfp, order);
+    let is_plain = gfp.bits() & plain.others == 0 && !on.policy().numa.records();
+    (is_plain && list < NR_LISTS).then_some(list)
+}
+
+/// The list that blocks are freed to which lie in pageblocks of this type, as
+/// [`list_of_request`].
+pub fn list_of_block<P: Platform>(
+    on: &Allocator<'_, P>,
+    order: Order,
+    mt: Migratetype,
+) -> Option<usize> {
+    let list = on.tables.plain.list_by_type(order.get(), mt.index() as u32);
+    (list < NR_LISTS && !on.tables.owns_pageblocks()).then_some(list)
+}
+
+/// Makes `list` the active one of the running CPU's pcp of the zone that it prefers, as a sequence
+/// does that serves any list. `false`: the pcp is slow, or has no such list.
+///
+/// # Safety
+/// 1. No sequence of the running CPU is under way that could commit afterwards, the thread stays on
+///    the CPU until this returns, and nothing else that works on the pcp comes between: in a
+///    kernel, interrupts are masked.
+/// 2. [`Platform::fence`] does not return for this CPU meanwhile.
+pub unsafe fn make_active<P: Platform>(on: &Allocator<'_, P>, list: usize) -> bool {
+    let pcp = fast::own(&on.tables, on.platform().cpu());
+    // A sealed pcp's word is slow.
+    pcp.is_some_and(|pcp| pcp.may_have_sequences(on.platform()) && pcp.switch(list, || false))
 }
 
 /// What a CPU serves itself from: its lists of the zone that it prefers. A reference, to be kept

@@ -284,14 +284,21 @@ impl<'p> Entered<'p> {
         is_ours.then_some(seen)
     }
 
-    /// Makes `list` the active one. `false`: no list ever was, or the word is slow.
+    /// As [`Pcp::switch`].
     pub(crate) fn switch(&self, list: usize, may: impl Fn() -> bool) -> bool {
-        let pcp = self.pcp;
-        let word = PcpWord(pcp.word.load(Relaxed));
+        self.pcp.switch(list, may)
+    }
+}
+
+impl Pcp {
+    /// Makes `list` the active one. `false`: no list ever was, or the word is slow, and the caller
+    /// `may` not go on. The caller holds the gate, or is a fast operation on the pcp's CPU (PCP-1).
+    pub(crate) fn switch(&self, list: usize, may: impl Fn() -> bool) -> bool {
+        let word = PcpWord(self.word.load(Relaxed));
         if word.active() == list {
             return true;
         }
-        let lists = pcp.lists.get(word.active()).zip(pcp.lists.get(list));
+        let lists = self.lists.get(word.active()).zip(self.lists.get(list));
         let Some((old, new)) = lists.filter(|_| !word.is_slow() || may()) else { return false };
         old.pops.store(old.pops_with(Some(word)), Relaxed);
         old.len.store(word.len(), Relaxed);
@@ -299,9 +306,9 @@ impl<'p> Entered<'p> {
         let all = old.others.load(Relaxed) + (word.len() << old.order_bits);
         let others = all.saturating_sub(len << new.order_bits);
         new.others.store(others, Relaxed);
-        new.hi.store(new.limit(pcp.limit.load(Relaxed), others), Relaxed);
+        new.hi.store(new.limit(self.limit.load(Relaxed), others), Relaxed);
         let switched = word.switched(list, len, new.pops.load(Relaxed));
-        pcp.word.store(switched.with_slow(word.is_slow()).0, Relaxed);
+        self.word.store(switched.with_slow(word.is_slow()).0, Relaxed);
         true
     }
 }

@@ -8,7 +8,9 @@
 
 use core::mem::offset_of;
 
+use super::ready::Ready;
 use super::state::{Pcp, PcpList};
+use crate::zone::state::Zone;
 
 /// The hot word: a `u64`, the first of the pcp.
 pub const WORD: usize = offset_of!(Pcp, word);
@@ -26,6 +28,16 @@ pub const LIST_BYTES: usize = size_of::<PcpList>();
 pub const FIRST_FRAME: usize = offset_of!(Pcp, first_frame);
 /// The zone's frames: a `u32`.
 pub const FRAMES: usize = offset_of!(Pcp, frames);
+
+/// What a pop adds to the hot word besides halving `free_count`: a `u64`, constant.
+pub const POP_DELTA: usize = offset_of!(Pcp, ready) + offset_of!(Ready, pop);
+/// What a frame's number lacks to its page's, for pages of the pcp's zone: a `u64`, constant.
+pub const PAGE_SHIFT: usize = offset_of!(Pcp, ready) + offset_of!(Ready, page_shift);
+/// What a page's pageblock number lacks to its place in the table of all pageblocks, for pages of
+/// the pcp's zone: a `u64`, constant.
+pub const BLOCK_SHIFT: usize = offset_of!(Pcp, ready) + offset_of!(Ready, block_shift);
+/// Within a [`Zone`]: what it lets fast operations do, [`Zone::has`]: a `u32`.
+pub const ZONE_FAST: usize = offset_of!(Zone, fast);
 
 /// Within a list's record.
 pub mod list {

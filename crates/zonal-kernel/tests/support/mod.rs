@@ -89,12 +89,26 @@ pub struct Machine2 {
     pub cells: [FenceCell; 2],
 }
 
+/// Its allocator.
+pub type Pages<'a> = Allocator<'a, KernelPlatform<'a, TestKernel>>;
+
 impl Machine2 {
     /// Runs `body` with an allocator of 96 MiB on two nodes.
     pub fn with(
         &self,
         kernel: TestKernel,
         body: impl FnOnce(&Allocator<'_, KernelPlatform<'_, TestKernel>>),
+    ) {
+        // Policies that record each allocation have no sections.
+        self.with_records(kernel, Policy::ZONAL, |on, _, _| body(on));
+    }
+
+    /// The same under this policy, with the page words and the types of pageblocks.
+    pub fn with_records(
+        &self,
+        kernel: TestKernel,
+        policy: Policy,
+        body: impl FnOnce(&Pages<'_>, &[AtomicU64], &[AtomicU8]),
     ) {
         let zone = |node, kind, start_pfn, pages| ZoneSpec {
             node: NodeId(node),
@@ -115,8 +129,6 @@ impl Machine2 {
             cache_slice_bytes: 0,
             caches: &[],
         };
-        // Policies that record each allocation have no sections.
-        let policy = Policy::ZONAL;
         let layout = Layout::of(&machine, &policy).unwrap();
         let mut zone_records: Vec<_> = (0..layout.zones).map(|_| Zone::default()).collect();
         let mut pcps: Vec<_> = (0..layout.pcps).map(|_| Pcp::default()).collect();
@@ -146,7 +158,7 @@ impl Machine2 {
             on.online(ZoneId(id as u16), pages).unwrap();
         }
         on.setup();
-        body(&on);
+        body(&on, &words, &blocks);
         assert_eq!(on.platform().kernel().masks.load(SeqCst), 0, "a mask was not undone");
         on.validate().unwrap();
     }

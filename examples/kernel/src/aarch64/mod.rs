@@ -217,7 +217,7 @@ pub fn add_one(counter: &AtomicU64) {
     // and every interrupt's entry looks into the table (`return_address`).
     unsafe {
         asm!(
-            ".pushsection .sections, \"a\"",
+            ".pushsection .zonal_sections, \"aw\"",
             ".quad 3f, 4f - 3f, 3f",
             ".popsection",
             "3:",

@@ -8,6 +8,8 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 pub use firmware::find as find_firmware;
+#[cfg(by_sections)]
+use zonal_kernel::sections::fast::OwnCell;
 use zonal_kernel::zones::Limits;
 
 use crate::boot::MAX_CPUS;
@@ -93,9 +95,20 @@ pub fn stop() -> ! {
 #[repr(C, align(64))]
 struct PerCpu {
     id: u32,
+    #[cfg(by_sections)]
+    own: OwnCell,
+}
+impl PerCpu {
+    const fn new(id: u32) -> PerCpu {
+        PerCpu {
+            id,
+            #[cfg(by_sections)]
+            own: OwnCell::new(),
+        }
+    }
 }
 static PER_CPU: [PerCpu; MAX_CPUS] = {
-    let mut all = [const { PerCpu { id: 0 } }; MAX_CPUS];
+    let mut all = [const { PerCpu::new(0) }; MAX_CPUS];
     let mut cpu = 0;
     while cpu < MAX_CPUS {
         all[cpu].id = cpu as u32;
@@ -103,6 +116,17 @@ static PER_CPU: [PerCpu; MAX_CPUS] = {
     }
     all
 };
+
+/// Where GS has what sections work on.
+#[cfg(by_sections)]
+pub const OWN: i32 = core::mem::offset_of!(PerCpu, own) as i32;
+
+/// That of the running processor.
+#[cfg(by_sections)]
+pub fn own_cell() -> &'static OwnCell {
+    &PER_CPU[this_cpu() as usize].own
+}
+
 static APIC_IDS: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 
 /// Tells which hardware a processor's number stands for.
@@ -298,7 +322,7 @@ pub fn add_one(counter: &AtomicU64) {
     // and every interrupt's entry looks into the table (`return_address`).
     unsafe {
         asm!(
-            ".pushsection .sections, \"a\"",
+            ".pushsection .zonal_sections, \"aw\"",
             ".quad 3f, 4f - 3f, 3f",
             ".popsection",
             "3:",

@@ -1,0 +1,39 @@
+//! Sections in front of the core: the fast path of a kernel whose interrupts' entry starts them
+//! over (`kernel::return_address`).
+
+use zonal_core::sync::{AtomicU8, AtomicU64};
+use zonal_core::types::CpuId;
+use zonal_kernel::sections::fast::{FastPages, RunsSections};
+
+use crate::kernel::{Example, Once};
+use crate::{arch, kernel};
+
+// SAFETY: (1) GS points to a `PerCpu` since `become_cpu`, before the first call, and nothing
+// changes it; (2) every entry of an interrupt in `boot.s` asks `return_address`, which looks into
+// the table of all rows, and so does the trap that runs a handler; a fault ends the kernel; (3)
+// `mask` masks interrupts, and the image is one with sections.
+unsafe impl RunsSections for Example {
+    const OWN: i32 = arch::OWN;
+}
+
+static FAST: Once<FastPages<'static, Example>> = Once::new();
+
+/// Puts sections in front of the allocator. On the first CPU, once, before the others start.
+pub fn start(words: &'static [AtomicU64], types: &'static [AtomicU8]) {
+    // SAFETY: (1) the caller hands over the slices of the allocator's metadata.
+    let fast = unsafe { FastPages::new(kernel::core(), words, types) };
+    FAST.set(fast.expect("the policy leaves pages to lists"));
+    tell();
+}
+
+/// The allocator.
+#[inline(always)]
+pub fn pages() -> &'static FastPages<'static, Example> {
+    FAST.get()
+}
+
+/// Tells the running CPU what its sections work on. Before its first request, masked.
+pub fn tell() {
+    let cpu = CpuId(arch::this_cpu());
+    pages().tell(cpu, arch::own_cell()).expect("the CPU is known");
+}
