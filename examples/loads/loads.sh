@@ -9,6 +9,7 @@
 #
 # scan and lookups read files of LOADS_MIB (4096) in LOADS_DATA (/var/tmp/zonal-loads); they are for
 # a host whose caches are kept too small, and record, advise do them where the files are there.
+# buffers is for a host whose per-CPU lists are kept too short: taskset -c 1 sh loads.sh buffers
 # ZONAL names the program (zonal). A load whose tools are missing is left out, with a message.
 set -eu
 loads='build tar dd redis python messaging processes sockets'
@@ -92,6 +93,17 @@ for _ in range(4000):
     a.send(message)
 a.send(b"e")
 os.wait()
+PY
+        ;;
+    buffers) # 64 MiB that are mapped, touched and unmapped, twelve times; for one CPU
+        need python3
+        python3 - <<'PY'
+import mmap
+page = b"x" * (64 << 8)
+for _ in range(12):
+    buffer = mmap.mmap(-1, 64 << 20)
+    buffer[::4096] = page
+    buffer.close()
 PY
         ;;
     scan | lookups) # files that are read again and again, in turn or at random, from a cold cache
