@@ -61,18 +61,15 @@ fn figures(stats: ZoneStats) -> ZoneStats {
 #[test]
 fn the_same_calls_get_the_same_pages_by_sections_as_under_gates() {
     for policy in [Policy::KERNEL, Policy::ZONAL] {
-        Machine2::default().with_records(kernel(true), policy, |on, words, types| {
-            // SAFETY: (1) both are of its metadata.
-            let fast = unsafe { FastPages::new(on, words, types) }.unwrap();
+        Machine2::default().with_policy(kernel(true), policy, |on| {
+            let fast = FastPages::new(on).unwrap();
             let cpus = [0, 1].map(|number| PerCpu { number, own: OwnCell::new() });
             for cpu in &cpus {
                 fast.tell(CpuId(cpu.number as u32), &cpu.own).unwrap();
             }
             assert_eq!(fast.tell(CpuId(2), &cpus[0].own), Err(FastError::NoSuchCpu(CpuId(2))));
-            Machine2::default().with_records(kernel(false), policy, |gates, _, _| {
-                // SAFETY: (1) nothing is made.
-                let none = unsafe { FastPages::new(gates, &[], &[]) };
-                assert_eq!(none.err(), Some(FastError::NoSections));
+            Machine2::default().with_policy(kernel(false), policy, |gates| {
+                assert_eq!(FastPages::new(gates).err(), Some(FastError::NoSections));
                 same_pages(&fast, &cpus, gates);
             });
         });
@@ -137,19 +134,16 @@ fn same_pages(fast: &FastPages<'_, TestKernel>, cpus: &[PerCpu; 2], gates: &Page
 /// A policy that records each allocation.
 #[test]
 fn where_sections_would_serve_nothing_there_are_none() {
-    Machine2::default().with_records(kernel(true), Policy::LINUX_6_18, |on, words, types| {
-        // SAFETY: (1) both are of its metadata.
-        let fast = unsafe { FastPages::new(on, words, types) };
-        assert_eq!(fast.err(), Some(FastError::Policy));
+    Machine2::default().with_policy(kernel(true), Policy::LINUX_6_18, |on| {
+        assert_eq!(FastPages::new(on).err(), Some(FastError::Policy));
     });
 }
 
 /// Pages that no zone has, and numbers that are none.
 #[test]
 fn what_is_no_block_of_the_machine_is_refused() {
-    Machine2::default().with_records(kernel(true), Policy::KERNEL, |on, words, types| {
-        // SAFETY: (1) both are of its metadata.
-        let fast = unsafe { FastPages::new(on, words, types) }.unwrap();
+    Machine2::default().with_policy(kernel(true), Policy::KERNEL, |on| {
+        let fast = FastPages::new(on).unwrap();
         let cpu = PerCpu { number: 0, own: OwnCell::new() };
         play(0, &cpu);
         // Nobody told the CPU yet.

@@ -8,7 +8,6 @@ use zonal_core::alloc::{Allocator, OnlineError};
 use zonal_core::early::{Early, EarlyError, Want};
 use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
 use zonal_core::policy::Policy;
-use zonal_core::sync::AtomicU64;
 use zonal_core::types::{NodeId, Order};
 use zonal_kernel::zones::{self, FirmwareError, NO_ZONE};
 use zonal_kernel::{hotplug, text};
@@ -166,8 +165,6 @@ pub struct Boot {
     pub early: Early<64>,
     pub command: Command,
     pub machine: Machine<'static>,
-    /// The page words, to spoil one on purpose.
-    pub words: &'static [AtomicU64],
     /// Pages that were handed over.
     pub online: u64,
     there: [bool; MAX_CPUS],
@@ -227,9 +224,6 @@ pub fn run(info: usize) -> Result<Boot, BootError> {
     let memory = unsafe { core::slice::from_raw_parts_mut(at as *mut MaybeUninit<u8>, bytes) };
     let start = arch::now();
     let metadata = layout.carve(memory)?;
-    let words = metadata.words;
-    #[cfg(by_sections)]
-    let types = metadata.blocks;
     let allocator = Allocator::new(&machine, policy, metadata, kernel::platform())?;
     let made = arch::now();
     let handed = match command.has("deferred") {
@@ -261,9 +255,9 @@ pub fn run(info: usize) -> Result<Boot, BootError> {
         say!("CPU 0: {error}");
     }
     #[cfg(by_sections)]
-    crate::fast::start(words, types);
+    crate::fast::start();
     arch::unmask_all();
-    Ok(Boot { early, command, machine, words, online: handed.online, there })
+    Ok(Boot { early, command, machine, online: handed.online, there })
 }
 
 /// A zone of the node spans memory that may come behind it, so that there are words for its pages.

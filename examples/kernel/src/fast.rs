@@ -1,7 +1,6 @@
 //! Sections in front of the core: the fast path of a kernel whose interrupts' entry starts them
 //! over (`kernel::return_address`).
 
-use zonal_core::sync::{AtomicU8, AtomicU64};
 use zonal_core::types::CpuId;
 use zonal_kernel::sections::fast::{FastPages, RunsSections};
 
@@ -19,9 +18,8 @@ unsafe impl RunsSections for Example {
 static FAST: Once<FastPages<'static, Example>> = Once::new();
 
 /// Puts sections in front of the allocator. On the first CPU, once, before the others start.
-pub fn start(words: &'static [AtomicU64], types: &'static [AtomicU8]) {
-    // SAFETY: (1) the caller hands over the slices of the allocator's metadata.
-    let fast = unsafe { FastPages::new(kernel::core(), words, types) };
+pub fn start() {
+    let fast = FastPages::new(kernel::core());
     FAST.set(fast.expect("the policy leaves pages to lists"));
     tell();
 }

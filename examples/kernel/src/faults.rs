@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::SeqCst;
 
+use zonal_core::alloc::Raw;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{CpuId, Order, Pfn};
 use zonal_kernel::fence::{FenceError, Patience};
@@ -62,7 +63,10 @@ fn word(boot: &Boot, pfn: Pfn) -> &'static zonal_core::sync::AtomicU64 {
     for zone in boot.machine.zones {
         let at = pfn.0.wrapping_sub(zone.start_pfn);
         if at < zone.spanned {
-            return &boot.words[(base + at) as usize];
+            // SAFETY: (1), (2) not kept, on purpose: a word that is wrong for a while is what is
+            // tried. The kernel uses no page that it got meanwhile.
+            let raw = unsafe { Raw::new(kernel::core()) };
+            return &raw.words()[(base + at) as usize];
         }
         base += zone.spanned;
     }

@@ -32,7 +32,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use zonal_core::alloc::{AllocError, Allocator, FreeError, Request, hot};
+use zonal_core::alloc::{AllocError, Allocator, FreeError, Raw, Request, hot};
 use zonal_core::gfp::Gfp;
 use zonal_core::pcp::offsets::{BLOCK_SHIFT, LIST_BYTES, ZONE_FAST};
 use zonal_core::pcp::state::Pcp;
@@ -114,29 +114,23 @@ pub struct FastPages<'a, K: RunsSections> {
 }
 
 impl<'a, K: RunsSections> FastPages<'a, K> {
-    /// With the page words and the types of pageblocks of the allocator's metadata.
-    ///
-    /// # Safety
-    /// 1. `words` and `types` are [`Metadata::words`] and [`Metadata::blocks`] of this allocator.
+    /// Sections in front of this allocator.
     ///
     /// # Errors
     /// [`FastError`] where sections would serve nothing.
-    ///
-    /// [`Metadata::words`]: zonal_core::machine::Metadata::words
-    /// [`Metadata::blocks`]: zonal_core::machine::Metadata::blocks
-    pub unsafe fn new(
-        core: &'a On<'a, K>,
-        words: &'a [AtomicU64],
-        types: &'a [AtomicU8],
-    ) -> Result<FastPages<'a, K>, FastError> {
+    pub fn new(core: &'a On<'a, K>) -> Result<FastPages<'a, K>, FastError> {
         if !core.platform().kernel().has_sections() {
             return Err(FastError::NoSections);
         }
         let bytes = |list: Option<usize>| list.map_or(NONE, |list| (list * LIST_BYTES) as u16);
+        // SAFETY: (1) a section writes the word of a block that its owner gives up, as the core
+        // does (KSEC-2), and types are only read; (2) each commit is one store, so that records
+        // agree before and after it.
+        let raw = unsafe { Raw::new(core) };
         let mut fast = FastPages {
             core,
-            words,
-            types,
+            words: raw.words(),
+            types: raw.blocks(),
             others: 0,
             by_request: [[NONE; KINDS]; ROWS],
             by_type: [[NONE; TYPES]; ROWS],

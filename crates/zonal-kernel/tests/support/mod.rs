@@ -94,22 +94,13 @@ pub type Pages<'a> = Allocator<'a, KernelPlatform<'a, TestKernel>>;
 
 impl Machine2 {
     /// Runs `body` with an allocator of 96 MiB on two nodes.
-    pub fn with(
-        &self,
-        kernel: TestKernel,
-        body: impl FnOnce(&Allocator<'_, KernelPlatform<'_, TestKernel>>),
-    ) {
+    pub fn with(&self, kernel: TestKernel, body: impl FnOnce(&Pages<'_>)) {
         // Policies that record each allocation have no sections.
-        self.with_records(kernel, Policy::ZONAL, |on, _, _| body(on));
+        self.with_policy(kernel, Policy::ZONAL, body);
     }
 
-    /// The same under this policy, with the page words and the types of pageblocks.
-    pub fn with_records(
-        &self,
-        kernel: TestKernel,
-        policy: Policy,
-        body: impl FnOnce(&Pages<'_>, &[AtomicU64], &[AtomicU8]),
-    ) {
+    /// The same under this policy.
+    pub fn with_policy(&self, kernel: TestKernel, policy: Policy, body: impl FnOnce(&Pages<'_>)) {
         let zone = |node, kind, start_pfn, pages| ZoneSpec {
             node: NodeId(node),
             kind,
@@ -158,7 +149,7 @@ impl Machine2 {
             on.online(ZoneId(id as u16), pages).unwrap();
         }
         on.setup();
-        body(&on, &words, &blocks);
+        body(&on);
         assert_eq!(on.platform().kernel().masks.load(SeqCst), 0, "a mask was not undone");
         on.validate().unwrap();
     }
