@@ -1,7 +1,8 @@
 //! How far replays without memory are from recorded kernels: a row for each recording.
 //!
 //! ```text
-//! cargo run --release -p zonal-replay --example errors -- [--machine DIRECTORY] [--decay] RECORDING…
+//! cargo run --release -p zonal-replay --example errors -- \
+//!     [--machine DIRECTORY] [--decay] RECORDING…
 //! ```
 //! `--machine` is for the recordings after it: streams with no description of their machine. So is
 //! `--decay`: the times of statistics workers are told.
