@@ -32,6 +32,7 @@ fn a_recording_becomes_one_page_that_a_browser_shows() {
         assert!(plots >= 2 && plots == text.matches("</svg>").count(), "{plots}");
         // What a pointer shows: a column for each bin of each plot.
         assert!(text.matches("class=\"hover\"").count() >= 100 * plots);
+        assert!(text.contains(" s: allocated: ") && text.contains(" s: refilled: "));
         for fetch in ["src=", "href=", "url(", "@import", "<script", "<link", "<iframe"] {
             assert!(!text.contains(fetch), "{fetch}");
         }

@@ -13,7 +13,9 @@ const STYLE: &str = ":root{color-scheme:light dark;--back:#fff;--ink:#222;--rule
 @media(prefers-color-scheme:dark){:root{--back:#16181b;--ink:#ddd;--rule:#3a3d42;--tint:#24272b}}\
 body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;\
 color:var(--ink);background:var(--back)}figure{margin:2em 0}figcaption{font-weight:600}\
-svg{width:100%;height:auto}.hover{fill:var(--ink);opacity:0}.hover:hover{opacity:.15}\
+svg{width:100%;height:auto;overflow:visible}.hover{fill:var(--ink);opacity:0}\
+.hover:hover{opacity:1}.hover rect{opacity:.15}.hover text{font:13px system-ui,sans-serif;\
+pointer-events:none;paint-order:stroke;stroke:var(--back);stroke-width:3px}\
 .verdict{background:var(--tint);padding:1em;font-size:17px}.legend span{margin-right:1.2em}\
 table{border-collapse:collapse;width:100%}td,th{padding:.2em .5em;text-align:right;\
 border-bottom:1px solid var(--rule);font-variant-numeric:tabular-nums}\

@@ -134,13 +134,15 @@ fn draw(
     area.present().map_err(|e| fail(&e))
 }
 
-/// Columns that are not seen, with the values of their moment as what a pointer shows.
+/// Columns that are seen under a pointer, with the values of their moment below the curves: at
+/// once, and for a finger too, which gets no tooltips.
 fn hover(seconds: f64, unit: &str, curves: &[Curve]) -> String {
     let Some(longest) = curves.iter().max_by_key(|curve| curve.points.len()) else {
         return String::new();
     };
     let (left, width) = (MARGIN + LEFT, PLOT.0 - 2 * MARGIN - LEFT);
     let height = PLOT.1 - 2 * MARGIN - BELOW;
+    let (below, unit) = (PLOT.1, escape(unit));
     let step = (longest.points.len() / 200).max(1);
     let each = f64::from(width) * step as f64 / longest.points.len().max(1) as f64;
     longest
@@ -152,14 +154,14 @@ fn hover(seconds: f64, unit: &str, curves: &[Curve]) -> String {
             let values: String = curves
                 .iter()
                 .filter_map(|curve| Some((curve.name, curve.points.get(at)?.1)))
-                .map(|(name, value)| {
-                    format!("\n{}: {} {}", escape(name), grouped(value as u64), escape(unit))
-                })
+                .map(|(name, value)| format!("{}: {}, ", escape(name), grouped(value as u64)))
                 .collect();
+            let values = values.trim_end_matches(", ");
             let x = f64::from(left) + time / seconds * f64::from(width) - each / 2.0;
             format!(
-                "<rect x=\"{x:.1}\" y=\"{MARGIN}\" width=\"{each:.1}\" height=\"{height}\" \
-                 class=\"hover\"><title>{time:.3} s{values}</title></rect>"
+                "<g class=\"hover\"><rect x=\"{x:.1}\" y=\"{MARGIN}\" width=\"{each:.1}\" \
+                 height=\"{height}\"/><text x=\"{left}\" y=\"{below}\">{time:.3} s: {values} \
+                 {unit}</text></g>"
             )
         })
         .collect()
