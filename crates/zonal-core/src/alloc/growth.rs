@@ -40,6 +40,9 @@ pub enum OnlineError {
     /// As many ranges of the zone were put off as there is room for
     /// ([`DEFERRED_MAX`](crate::zone::deferred::DEFERRED_MAX)).
     DeferredFull(ZoneId),
+    /// Part of the range was put off and comes by [`Allocator::grow`](super::Allocator::grow), or
+    /// by [`Allocator::finish_growth`](super::Allocator::finish_growth).
+    PutOff(ZoneId, u64, u64),
     /// The early memory refused.
     Early(EarlyError),
 }
@@ -51,6 +54,11 @@ impl fmt::Display for OnlineError {
                 write!(f, "pages {start:#x} to {end:#x} are not inside {zone:?}")
             }
             OnlineError::InUse(error) => write!(f, "memory cannot come online: {error}"),
+            OnlineError::PutOff(zone, start, end) => write!(
+                f,
+                "pages {start:#x} to {end:#x} of {zone:?}, or a part of them, were put off and \
+                 come by themselves: call grow or finish_growth"
+            ),
             OnlineError::Early(error) => write!(f, "early memory: {error}"),
             OnlineError::DeferredFull(zone) => write!(
                 f,
@@ -119,9 +127,17 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         ops.seed(&mut ops.lock(), pages).map_err(OnlineError::InUse)
     }
 
-    /// As [`online`](Self::online). What comes once the machine is set up is more than its
+    /// As [`online`](Self::online), for pages that were not put off: those come with their section,
+    /// which could not come without them. What comes once the machine is set up is more than its
     /// description has.
     pub fn come(self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
+        if let Some(zone) = self.on.zones.get(zone.0 as usize) {
+            if zone.deferred.has(&pages) {
+                return Err(OnlineError::PutOff(zone.id, pages.start.0, pages.end.0));
+            }
+            // What was claimed before is online then, and none of the pages is claimed any more.
+            self.zone_ops(zone).wait_for_growth(u32::MAX);
+        }
         let count = pages.end.0.saturating_sub(pages.start.0);
         self.online(zone, pages)?;
         if self.on.sized.load(Relaxed) != 0 {

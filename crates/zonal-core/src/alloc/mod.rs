@@ -143,10 +143,12 @@ impl<'a, P: Platform> Allocator<'a, P> {
 
     /// Hands never used pages of a zone to its buddy. Call [`setup`](Self::setup) afterwards, when
     /// all memory is online. What comes after that counts as present from then on
-    /// ([`Zone::present`]).
+    /// ([`Zone::present`]). Waits for sections of the zone that workers have claimed: not to be
+    /// called from inside of the `prepare` of [`grow`](Self::grow).
     ///
     /// # Errors
-    /// [`OnlineError`], with nothing changed: the range is not inside the zone, or not all unused.
+    /// [`OnlineError`], with nothing changed: the range is not inside the zone, not all unused, or
+    /// a part of it was put off.
     pub fn online(&self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
         Growth::new(&self.tables).come(zone, pages)
     }

@@ -83,6 +83,7 @@ impl<'a, P: Platform> Tables<'a, P> {
             growing: AtomicU32::new(0),
             sized: AtomicU32::new(0),
             limits: AtomicU32::new(0),
+            coming: AtomicU32::new(0),
             events: Events::default(),
             epoch: FastEpoch::default(),
         };

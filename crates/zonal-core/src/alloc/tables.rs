@@ -81,6 +81,8 @@ pub struct Tables<'a, P> {
     pub(super) sized: AtomicU32,
     /// Limits that are to be computed, and whether somebody is at it (`Limits::follow`).
     pub(super) limits: AtomicU32,
+    /// The node of the CPU that came last.
+    pub(super) coming: AtomicU32,
     pub(super) events: Events,
     /// Of all zones' `fast`.
     pub(super) epoch: FastEpoch,

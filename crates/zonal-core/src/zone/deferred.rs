@@ -62,6 +62,17 @@ impl Deferred {
         true
     }
 
+    /// Whether one of these pages was put off and is not claimed yet.
+    pub(crate) fn has(&self, pages: &Range<Pfn>) -> bool {
+        // Relaxed: `next` only grows, so what is not to be claimed now never is (GROW-1).
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let shares = |part: &Part| {
+            let (next, end) = (load(&part.next), load(&part.end));
+            next < end && pages.start.0 < end && next < pages.end.0
+        };
+        self.parts.iter().any(shares)
+    }
+
     /// Pages not yet claimed.
     pub fn left(&self) -> u64 {
         // Relaxed: a figure; a claim looks for itself.
@@ -119,6 +130,8 @@ mod tests {
         assert!(deferred.put_off(Pfn(100)..Pfn(120)));
         assert_eq!((deferred.left(), deferred.is_claimed()), (20, false));
         assert_eq!(deferred.claim(8), Some(Pfn(100)..Pfn(108)));
+        let has = |start, end| deferred.has(&(Pfn(start)..Pfn(end)));
+        assert!(!has(90, 108) && has(107, 109) && has(119, 130) && !has(120, 130) && has(0, 200));
         assert_eq!(deferred.take(8), Some(Pfn(108)..Pfn(116)));
         assert_eq!(deferred.claim(8), Some(Pfn(116)..Pfn(120)));
         assert_eq!((deferred.claim(8), deferred.take(8)), (None, None));

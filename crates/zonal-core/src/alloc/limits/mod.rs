@@ -19,6 +19,7 @@ use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
 use crate::sync::AtomicU32;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::types::NodeId;
 use crate::zone::state::Zone;
 
 /// In `Tables::limits`, what is to be computed: all that follows from the memory,
@@ -33,8 +34,10 @@ const RESERVES: u32 = 1 << 3;
 const SIZES: u32 = 1 << 4;
 /// thresholds of the counters,
 const THRESHOLDS: u32 = 1 << 5;
-/// limits of node reclaim.
+/// limits of node reclaim,
 const RECLAIM: u32 = 1 << 6;
+/// sizes of the pcps, of which a CPU has just come to the node `Tables::coming`.
+const COMING: u32 = 1 << 7;
 /// Each of these,
 const ASKED: u32 = (1 << UNDER_WAY) - 1;
 /// and so many bits up what is being computed.
@@ -150,7 +153,10 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
             self.refresh_zones();
         }
         if what & SIZES != 0 {
-            self.set_sizes(0);
+            self.set_sizes(None);
+        } else if what & COMING != 0 {
+            let node = NodeId(self.on.coming.load(Relaxed) as u16);
+            self.set_sizes(Some(node));
         }
         if what & THRESHOLDS != 0 {
             self.set_thresholds();
@@ -163,7 +169,7 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
     fn compute_all(self) {
         let growing = self.on.is_growing();
         if self.on.sized.swap(1, Relaxed) == 0 && (growing || !self.sizes_follow_watermarks()) {
-            self.set_sizes(0);
+            self.set_sizes(None);
         }
         if growing {
             self.set_thresholds();
@@ -185,7 +191,7 @@ impl<'s, 'a, P: Platform> Limits<'s, 'a, P> {
     fn compute_grown(self) {
         #[cfg(feature = "history")]
         if self.on.policy().pcp.recompute == Recompute::DeferredInit {
-            self.set_sizes(0);
+            self.set_sizes(None);
         }
         self.setup_complete();
     }

@@ -1,7 +1,7 @@
 //! Sizes of the pcps: computed, written to every pcp, and recomputed when a CPU comes or goes (LB
 //! E.4, E.11).
 
-use super::{Limits, SIZES, THRESHOLDS};
+use super::{COMING, Limits, SIZES, THRESHOLDS};
 use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::pcp_ops::PcpOps;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
@@ -9,14 +9,14 @@ use crate::pcp::state::{OFFLINE, Pcp};
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
 use crate::sync::Ordering::Relaxed;
-use crate::types::CpuId;
+use crate::types::{CpuId, NodeId};
 use crate::zone::state::Zone;
 use crate::zone::watermark::Watermark;
 
 impl<'a, P: Platform> Limits<'_, 'a, P> {
-    /// New sizes for the pcps of all zones, from the managed pages. While a CPU comes online
-    /// `coming` is 1: its node does not list it yet, and Linux counts it on every node.
-    pub(super) fn set_sizes(self, coming: u32) {
+    /// New sizes for the pcps of all zones, from the managed pages. `coming`: a CPU has just come to
+    /// this node. Linux counts it on every node then, and not yet among the machine's.
+    pub(super) fn set_sizes(self, coming: Option<NodeId>) {
         let on = self.on;
         for zone in on.zones {
             let sizes = self.sizes(zone, coming);
@@ -37,14 +37,15 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
     }
 
     /// LB E.4, and the policy's additions.
-    fn sizes(self, zone: &Zone, coming: u32) -> Sizes {
+    fn sizes(self, zone: &Zone, coming: Option<NodeId>) -> Sizes {
         let policy = &self.on.policy().pcp;
         let fraction = HighFraction::new(self.on.tunables.high_fraction() as i32);
+        let elsewhere = coming.is_some_and(|node| node != zone.node);
         let inputs = SizeInputs {
             managed: zone.managed(),
             low_watermark: zone.watermarks().of(Watermark::Low),
-            node_cpus: self.on.online_cpus(Some(zone.node)) + coming,
-            machine_cpus: self.on.online_cpus(None),
+            node_cpus: self.on.online_cpus(Some(zone.node)) + u32::from(elsewhere),
+            machine_cpus: self.on.online_cpus(None) - u32::from(coming.is_some()),
             cap_pages: policy.batch_cap_pages,
             fraction: fraction.unwrap_or(HighFraction::AUTO),
         };
@@ -87,14 +88,13 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
     }
 
     /// A CPU comes online: if the policy says so, resizes the pcps of every zone, with one CPU more
-    /// on *every* node, as Linux does until it next computes them (LB E.4).
+    /// on *every* node, as Linux does until it next computes them (LB E.4). Of CPUs that come at
+    /// once the last one counts all.
     pub fn cpu_online(self, cpu: CpuId) {
         if !self.on.is_online(cpu) {
-            if self.sizes_follow_cpus() {
-                self.set_sizes(1);
-            }
             self.set_offline(cpu, false);
-            self.follow(THRESHOLDS);
+            self.on.coming.store(self.on.node_of(cpu).0.into(), Relaxed);
+            self.follow(THRESHOLDS | if self.sizes_follow_cpus() { COMING } else { 0 });
         }
     }
 

@@ -75,7 +75,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         }
         self.set_reserves();
         if self.sizes_follow_watermarks() {
-            self.set_sizes(0);
+            self.set_sizes(None);
         }
         self.refresh_zones();
     }

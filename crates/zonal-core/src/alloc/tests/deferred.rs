@@ -92,6 +92,25 @@ fn a_zones_memory_is_put_off_inside_the_zone_in_as_many_ranges_as_there_is_room_
     pool.validate().unwrap();
 }
 
+/// What was put off comes with its section. A part that came before left the rest of the section
+/// offline for good.
+#[test]
+fn pages_that_were_put_off_come_with_their_section_and_by_no_other_call() {
+    let pool = shape().boot_deferred(Policy::LINUX_6_18, Script::default(), 0);
+    // The second section that was put off, and pages on both sides of its begin.
+    let begin = 8 * SECTION;
+    for (start, end) in [(begin + 5, begin + 7), (begin - 1, begin + 1), (begin, 9 * SECTION)] {
+        let refused = pool.online(ZoneId(2), Pfn(start)..Pfn(end));
+        assert_eq!(refused, Err(OnlineError::PutOff(ZoneId(2), start, end)));
+    }
+    assert_eq!(managed(&pool), [2 * SECTION, SECTION, SECTION]);
+    pool.finish_growth().unwrap();
+    assert_eq!(managed(&pool), managed(&shape().boot(Policy::LINUX_6_18)));
+    let there = pool.online(ZoneId(2), Pfn(begin + 5)..Pfn(begin + 7));
+    assert!(matches!(there, Err(OnlineError::InUse(_))), "{there:?}");
+    pool.validate().unwrap();
+}
+
 /// However it came online, the machine ends as if all memory had been there.
 #[test]
 fn a_machine_that_has_grown_is_as_one_that_was_complete() {
@@ -326,16 +345,17 @@ fn memory_that_is_there_is_not_put_off() {
     }
 }
 
-/// A range that comes online by another way before its turn comes is not brought once more.
+/// A range that is to come by another way before its turn comes is brought once.
 #[test]
-fn memory_that_came_meanwhile_is_not_brought_by_a_request() {
+fn memory_that_was_asked_for_meanwhile_is_brought_once() {
     for policy in [Policy::OWNED_2026, Policy::ZONAL] {
         let shape = Box::leak(Box::new(Shape::uniform(1, 2 * SECTION, 1)));
         let layout = Layout::of(&shape.machine(), &policy).unwrap();
         let pool = shape.try_make(policy, &layout, Script::default()).unwrap();
         on_cpu(0);
         pool.online_deferred(ZoneId(0), LAST).unwrap();
-        pool.online(ZoneId(0), LAST).unwrap();
+        let refused = pool.online(ZoneId(0), LAST);
+        assert_eq!(refused, Err(OnlineError::PutOff(ZoneId(0), LAST.start.0, LAST.end.0)));
         pool.setup();
         let take = |order: u32| {
             let order = Order::new(order).unwrap();

@@ -1,5 +1,6 @@
 //! What a refresh of the statistics does (LB F.4), and metadata larger than asked for.
 
+use std::sync::Barrier;
 use std::vec::Vec;
 
 use super::platform::{Script, Shape, on_cpu};
@@ -126,6 +127,34 @@ fn a_dead_cpu_leaves_nothing_behind_and_its_share_to_the_others() {
     pool.cpu_online(CpuId(1));
     pool.set(Sysctl::HighFraction, 0).unwrap();
     assert_eq!((sizes(0), sizes(1)), ((batch, low, high), (batch, low, high)));
+}
+
+/// Whichever computes last counts both.
+#[test]
+fn cpus_that_come_at_once_are_all_counted() {
+    let pool = Shape::uniform(2, 1 << 18, 4).boot(Policy::LINUX_6_18);
+    on_cpu(0);
+    let sizes = || [0, 1].map(|zone: usize| pool.zones()[zone].pcp_sizes());
+    let of_pcps = || [0, 1].map(|cpu| pool.pcp(ZoneId(0), CpuId(cpu)).high_min.load(Relaxed));
+    for _ in 0..300 {
+        let leave = || [2, 3].map(|cpu| pool.cpu_dead(CpuId(cpu)));
+        leave();
+        [2, 3].map(|cpu| pool.cpu_online(CpuId(cpu)));
+        let (one_by_one, pcps) = (sizes(), of_pcps());
+        leave();
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for cpu in [2, 3] {
+                let (pool, barrier) = (&pool, &barrier);
+                scope.spawn(move || {
+                    on_cpu(cpu);
+                    barrier.wait();
+                    pool.cpu_online(CpuId(cpu))
+                });
+            }
+        });
+        assert_eq!((sizes(), of_pcps()), (one_by_one, pcps));
+    }
 }
 
 /// LB E.9: who empties another CPU's lists is told to the platform, and nothing else differs.
