@@ -139,7 +139,7 @@ fn cpus_that_come_at_once_are_all_counted() {
     for _ in 0..300 {
         let leave = || [2, 3].map(|cpu| pool.cpu_dead(CpuId(cpu)));
         leave();
-        [2, 3].map(|cpu| pool.cpu_online(CpuId(cpu)));
+        assert_eq!([2, 3].map(|cpu| pool.cpu_online(CpuId(cpu))), [true, true]);
         let (one_by_one, pcps) = (sizes(), of_pcps());
         leave();
         let barrier = Barrier::new(2);
