@@ -17,6 +17,7 @@ use crate::sync::AtomicU32;
 use crate::types::{CpuId, Migratetype, PAGEBLOCK_ORDER, PageCount, ZoneId, ZoneKind};
 use crate::zone::epoch::FastEpoch;
 use crate::zone::state::{FAST_FREE, Zone};
+use crate::zonelist::Node;
 
 impl<'a, P: Platform> Tables<'a, P> {
     /// The records of a machine whose memory is not online yet.
@@ -45,11 +46,7 @@ impl<'a, P: Platform> Tables<'a, P> {
         let pcps = &mut pcps[..sets * zones.len() * machine.cpus.len()];
         let nodes = &nodes[..machine.nodes()];
         fill_pcps(machine, policy, &map, zones, (pcps, P::PCPS_FROM_END), (&*slots, nodes));
-        // The core's fast path serves a CPU from the zone that it prefers.
-        let orders = (0..map.len()).fold(0, |bits, list| bits | 1 << map.of(list).0.get());
-        for node in machine.cpus {
-            zones[usize::from(nodes[node.0 as usize].preferred().0)].ready_by = orders | FAST_FREE;
-        }
+        tell_preferred(machine, &map, nodes, zones);
         // Each allocation is recorded, so sequences serve none; the core's fast path does.
         if policy.numa.records() && policy.numa_stat && platform.uses_gates() {
             pcps.iter_mut().for_each(Pcp::seal_unused);
@@ -93,6 +90,14 @@ impl<'a, P: Platform> Tables<'a, P> {
             });
         }
         Ok(tables)
+    }
+}
+
+/// The core's fast path serves a CPU from the zone that it prefers.
+fn tell_preferred(machine: &Machine<'_>, map: &ListMap, nodes: &[Node], zones: &mut [Zone]) {
+    let orders = (0..map.len()).fold(0, |bits, list| bits | 1 << map.of(list).0.get());
+    for node in machine.cpus {
+        zones[usize::from(nodes[node.0 as usize].preferred().0)].ready_by = orders | FAST_FREE;
     }
 }
 

@@ -14,8 +14,8 @@ use crate::zone::state::Zone;
 use crate::zone::watermark::Watermark;
 
 impl<'a, P: Platform> Limits<'_, 'a, P> {
-    /// New sizes for the pcps of all zones, from the managed pages. `coming`: a CPU has just come to
-    /// this node. Linux counts it on every node then, and not yet among the machine's.
+    /// New sizes for the pcps of all zones, from the managed pages. `coming`: a CPU has just come
+    /// to this node. Linux counts it on every node then, and not yet among the machine's.
     pub(super) fn set_sizes(self, coming: Option<NodeId>) {
         let on = self.on;
         for zone in on.zones {
