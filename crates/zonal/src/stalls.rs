@@ -289,14 +289,9 @@ fn number() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Order, Pool};
-
-    /// One test at a time watches: what is noted is the process'.
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     #[test]
     fn who_holds_two_locks_has_two_holds_and_only_who_kept_others_waiting_is_named() {
-        let _one = ONE.lock().unwrap();
         take();
         let lock = |zone| count(Step::ZoneLock(ZoneId(zone)));
         let (outer, inner) = (60, 61);
@@ -331,38 +326,5 @@ mod tests {
             let waits = other.join().unwrap();
             assert_eq!((waits.holder, waits.holder_pages), (number(), 7));
         });
-    }
-
-    /// Who held the lock is not looked at: pools of other tests share the places of these zones.
-    #[test]
-    fn a_refill_and_a_drain_are_on_the_account_of_their_thread() {
-        let _one = ONE.lock().unwrap();
-        let pool = Pool::builder().size(64 << 20).refresh_every(None).build().unwrap();
-        watch(true);
-        take();
-        let page = pool.alloc(Order::ZERO).unwrap();
-        let refill = take();
-        assert!(refill.moved_pages > 0 && refill.holds > 0, "{refill:?}");
-        drop(page);
-        take();
-        pool.drain_all();
-        let drain = take();
-        assert!(drain.moved_pages >= refill.moved_pages && drain.hold_pages > 0, "{drain:?}");
-        let other = std::thread::scope(|scope| {
-            let other = scope.spawn(|| {
-                take();
-                drop((0..500).map(|_| pool.alloc(Order::ZERO).unwrap()).collect::<Vec<_>>());
-                pool.drain_all();
-                take()
-            });
-            other.join().unwrap()
-        });
-        assert!(take() == NOTHING, "what others do is theirs");
-        assert!(other.moved_pages > 0 && other.holds > 0, "{other:?}");
-        let holds = holds();
-        assert!(holds.by_size.iter().sum::<u64>() + holds.preempted >= 2, "{holds:?}");
-        watch(false);
-        drop(pool.alloc(Order::MAX).unwrap());
-        assert!(take() == NOTHING, "nothing is counted when it is off");
     }
 }
