@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use zonal_core::alloc::Raw;
+use zonal_core::frame::Frames;
 
 use super::{Rebuilt, Script};
 
@@ -11,5 +12,10 @@ impl<'a> Rebuilt<'a> {
         // SAFETY: (1) there is no memory behind the pages, so nobody uses one; (2) one thread plays
         // all CPUs, and writes what a moment of a kernel was.
         unsafe { Raw::new(&self.allocator) }
+    }
+
+    /// The frames of a zone, to be written.
+    pub fn frames(&self, zone: usize) -> Frames<'a> {
+        self.allocator.zones()[zone].frames(self.raw().words(), self.raw().blocks())
     }
 }

@@ -238,8 +238,7 @@ fn tag_pageblocks(rebuilt: &Rebuilt<'_>, program: &Program, map: &ZoneMap) {
     }
     for (block, counts) in asked {
         let Some(zone) = map.of((block << 9).max(1)) else { continue };
-        let frames =
-            rebuilt.allocator.zones()[zone].frames(rebuilt.raw().words(), rebuilt.raw().blocks());
+        let frames = rebuilt.frames(zone);
         let most = (0..3).max_by_key(|mt| counts[*mt]).unwrap_or(1);
         let mt = Migratetype::new(most as u32).unwrap_or(Migratetype::Movable);
         if let Some(idx) = frames.index(Pfn(block << 9)) {
@@ -252,8 +251,7 @@ fn tag_pageblocks(rebuilt: &Rebuilt<'_>, program: &Program, map: &ZoneMap) {
 fn tag_as_recorded(rebuilt: &Rebuilt<'_>, program: &Program, types: &BlockTypes, map: &ZoneMap) {
     for (pfn, mt) in types.all_at(program.facts.start()) {
         let Some(zone) = map.of(pfn.max(1)) else { continue };
-        let frames =
-            rebuilt.allocator.zones()[zone].frames(rebuilt.raw().words(), rebuilt.raw().blocks());
+        let frames = rebuilt.frames(zone);
         if let Some(idx) = frames.index(Pfn(pfn)) {
             frames.set_pageblock_type(idx, mt);
         }
