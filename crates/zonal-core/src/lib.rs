@@ -40,7 +40,7 @@ pub mod machine;
 pub mod pcp;
 pub mod platform;
 pub mod policy;
-mod prefetch;
+pub mod prefetch;
 pub mod reclaim;
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]

@@ -5,17 +5,15 @@
 //! that do not know `prefetchw` pass over it.
 #![allow(unsafe_code)]
 
-use crate::sync::AtomicU64;
-
-/// The line of `cell` is about to be written here, and may be in another CPU's cache.
+/// The line of `place` is about to be written here, and may be in another CPU's cache.
 #[inline(always)]
-pub(crate) fn for_write(cell: &AtomicU64) {
+pub fn for_write<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: (1) a hint, which changes no memory, no register and no flag.
     unsafe {
         core::arch::asm!(
             "prefetchw [{p}]",
-            p = in(reg) cell,
+            p = in(reg) place,
             options(nostack, readonly, preserves_flags)
         );
     }
@@ -24,10 +22,10 @@ pub(crate) fn for_write(cell: &AtomicU64) {
     unsafe {
         core::arch::asm!(
             "prfm pstl1keep, [{p}]",
-            p = in(reg) cell,
+            p = in(reg) place,
             options(nostack, readonly, preserves_flags)
         );
     }
     #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    let _ = cell;
+    let _ = place;
 }

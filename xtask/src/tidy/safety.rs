@@ -39,8 +39,6 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/zonal/examples/stress/bugs.rs",
     // What the thread that plays a run has alone.
     "crates/zonal-lab/src/one_thread.rs",
-    // A hint.
-    "crates/zonal-lab/src/cost/prefetch.rs",
     "crates/zonal-replay/src/run/entries.rs",
     "crates/zonal-replay/src/run/real_tests.rs",
     "crates/zonal-bench/",

@@ -14,8 +14,8 @@
 use std::fmt::Debug;
 
 use bytemuck::Zeroable;
+use zonal_core::prefetch;
 
-use super::prefetch;
 use crate::provenance::{Provenance, given};
 
 /// Lines of a chunk: a quarter of a page.

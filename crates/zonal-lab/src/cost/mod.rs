@@ -13,7 +13,6 @@ pub mod contents;
 pub mod directory;
 pub mod kernel;
 pub mod lock;
-mod prefetch;
 pub mod shared_core;
 mod words;
 

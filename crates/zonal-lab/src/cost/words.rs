@@ -3,8 +3,9 @@
 //! Chunks have numbers, which pages get when they are first touched, [`TABLE_PAGES`] in a row at a
 //! time. So numbers are small, however large the machine's memory is, and words lie together.
 
+use zonal_core::prefetch;
+
 use super::cache::{Home, LAST_VERSION, PAGE_CHUNKS, Tag, VERSION_BITS};
-use super::prefetch;
 
 /// Base pages that get numbers together: 2 MiB of memory.
 const TABLE_PAGES: u64 = 512;
