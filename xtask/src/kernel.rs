@@ -14,11 +14,10 @@
 pub mod arceos;
 mod conform;
 mod machines;
+mod monitor;
 pub mod ostd;
 mod output;
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -34,12 +33,14 @@ use output::{Output, watch, watch_and};
 struct Plan {
     /// Processors to run, all if empty.
     only: Vec<String>,
+    /// What the names of its machines contain.
+    machine: String,
     /// The file for the report.
     write: Option<PathBuf>,
 }
 
 impl Plan {
-    /// From `[PROCESSOR...] [--write FILE]`.
+    /// From `[PROCESSOR...] [--machine WORDS] [--write FILE]`.
     fn parse(args: &[&str]) -> Result<Plan> {
         let mut plan = Plan::default();
         let mut args = args.iter();
@@ -49,11 +50,17 @@ impl Plan {
                     let file = args.next().context("--write: name the file")?;
                     plan.write = Some(PathBuf::from(file));
                 }
+                "--machine" => {
+                    let words = args.next().context("--machine: a part of its name is missing")?;
+                    plan.machine = (*words).to_owned();
+                }
                 name if Arch::ALL.iter().any(|arch| arch.name() == name) => {
                     plan.only.push(name.to_owned());
                 }
                 other => {
-                    anyhow::bail!("{other}: expected x86-64, aarch64, riscv64 or --write FILE")
+                    anyhow::bail!(
+                        "{other}: expected x86-64, aarch64, riscv64, --machine WORDS or --write FILE"
+                    )
                 }
             }
         }
@@ -73,7 +80,7 @@ const LINUX: [(&str, u32); 2] = [("x86-64, Linux 6.12", 840), ("x86-64, Linux 6.
 /// SKIPPED; without any, this is an error.
 pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
     let plan = Plan::parse(args)?;
-    let mut good = true;
+    let (mut good, mut ran) = (true, 0);
     let mut rows = Vec::new();
     let mut counts = Vec::new();
     let mut judged = Vec::new();
@@ -91,9 +98,15 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
             );
             continue;
         }
+        let mut machines = Machine::all(arch);
+        machines.retain(|machine| machine.name.contains(&plan.machine));
+        if machines.is_empty() {
+            continue;
+        }
         let plain = build(root, arch, "")?;
         let sections = build(root, arch, "sections")?;
-        for machine in Machine::all(arch) {
+        for machine in machines {
+            ran += 1;
             println!("== {}: {}", arch.name(), machine.name);
             let image = if machine.sections { &sections } else { &plain };
             let output = boot(arch, &machine, &image.join(machine.program))?;
@@ -131,7 +144,10 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
             rows.push(row(arch, &machine, &output, what));
         }
     }
-    ensure!(!rows.is_empty(), "nothing was run: no emulator is installed");
+    ensure!(
+        ran > 0,
+        "nothing was run: no emulator is installed, or no machine's name has the words"
+    );
     let report = report(&rows, &grown, &judged, &counts);
     match &plan.write {
         Some(file) => std::fs::write(root.join(file), report)
@@ -175,22 +191,13 @@ fn boot(arch: Arch, machine: &Machine, image: &Path) -> Result<Output> {
     }
     // A name for this process alone, and short: sockets' names may not be long.
     let monitor = std::env::temp_dir().join(format!("zonal-monitor-{}", std::process::id()));
-    command.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
+    command.arg("-qmp").arg(format!("unix:{},server=on,wait=off", monitor.display()));
     let output = watch_and(&mut command, LIMIT, |line| match line {
-        "dimm: waiting" => plug(&monitor),
+        "dimm: waiting" => monitor::plug(&monitor),
         _ => Ok(()),
     });
     let _ = std::fs::remove_file(&monitor);
     output
-}
-
-/// Puts the machine's late memory into a slot, while it runs.
-fn plug(monitor: &Path) -> Result<()> {
-    let mut socket = UnixStream::connect(monitor).context("the emulator has no monitor")?;
-    socket.write_all(b"device_add pc-dimm,id=dimm,memdev=late,node=1\n")?;
-    // It has begun with the command once it says something.
-    socket.read_exact(&mut [0])?;
-    Ok(())
 }
 
 fn row(arch: Arch, machine: &Machine, output: &Output, what: &str) -> Vec<String> {

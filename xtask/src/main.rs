@@ -97,7 +97,7 @@ usage: cargo xtask COMMAND
                         definitions, both ways; a table
   redis [ROUNDS]        run redis-server and its benchmark with jemalloc, and with jemalloc on a
                         pool, each so often, 8 without, in random order; prints a table
-  kernel [PROCESSOR...] [--write FILE]
+  kernel [PROCESSOR...] [--machine WORDS] [--write FILE]
                         boot the kernel of examples/kernel in QEMU on machines of many shapes, and
                         judge what it prints; writes the report
   ostd [--write FILE]   build, boot and test OSTD, a kernel framework, with zonal-core as its frame
