@@ -12,6 +12,7 @@ use super::builder::{BuildError, Builder};
 use super::{Pool, Shared};
 use crate::observed::{MAGIC, print};
 use crate::process::Process;
+use crate::sys::files::exchange;
 use crate::text::{State, layout_of};
 
 /// Numbers of this process's observers: two pools with one path have a next file each.
@@ -98,12 +99,11 @@ impl Observer {
         let state = State::of(allocator).with_misuses(shared.misuses.count());
         let at_ms = allocator.platform().now_ns() / 1_000_000;
         let text = print(&state, layout_of(allocator.policy()), (std::process::id(), at_ms));
-        match self.replace(&text) {
-            Ok(file) => *last = Last::Written(file),
-            Err(error) => {
-                drop(fs::remove_file(&self.next));
-                return Err(error);
-            }
+        let put = self.put(&text, &last);
+        // What was there before, or what could not be put there.
+        drop(fs::remove_file(&self.next));
+        if let Some(file) = put? {
+            *last = Last::Written(file);
         }
         Ok(())
     }
@@ -130,7 +130,12 @@ impl Observer {
         }
     }
 
-    fn replace(&self, text: &str) -> io::Result<File> {
+    /// Writes the next file and puts it in the place of the last one. None if another pool's came
+    /// there since [`may_write`](Self::may_write): it stays.
+    ///
+    /// The two files change names, so that what was there is still there to be looked at. Without
+    /// such a call, a pool whose file came in between writes no more.
+    fn put(&self, text: &str, last: &Last) -> io::Result<Option<File>> {
         // What a killed process of this number left; a link that somebody put there stays as it is.
         let _ = fs::remove_file(&self.next);
         let mut options = OpenOptions::new();
@@ -139,8 +144,18 @@ impl Observer {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&self.next)?;
         file.write_all(text.as_bytes())?;
+        if let Last::Written(own) = last
+            && exchange(&self.next, &self.path).is_ok()
+        {
+            if is_the_same(own, &fs::symlink_metadata(&self.next)?) {
+                return Ok(Some(file));
+            }
+            // The path may be free by now.
+            exchange(&self.next, &self.path).or_else(|_| fs::rename(&self.next, &self.path))?;
+            return Ok(None);
+        }
         fs::rename(&self.next, &self.path)?;
-        Ok(file)
+        Ok(Some(file))
     }
 
     /// Removes the file, if it is still the one that this pool wrote, and writes no other.
@@ -244,7 +259,7 @@ mod tests {
         fs::write(&victim, "mine").unwrap();
         let observer = Observer::new(&path);
         std::os::unix::fs::symlink(&victim, &observer.next).unwrap();
-        observer.replace("text").unwrap();
+        observer.put("text", &Last::None).unwrap();
         assert_eq!(fs::read_to_string(victim).unwrap(), "mine");
         assert_eq!(fs::read_to_string(path).unwrap(), "text");
     }
@@ -293,6 +308,30 @@ mod tests {
         drop(page);
         drop(new);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
+    }
+
+    /// The new one's first file comes between the old one's look at the path and its writing.
+    #[cfg(all(target_os = "linux", not(zonal_portable)))]
+    #[test]
+    fn a_successor_that_comes_while_a_pool_writes_keeps_its_file() {
+        let directory = directory();
+        let path = directory.path().join("pool");
+        let (old, new) = (Observer::new(&path), Observer::new(&path));
+        // What begins as a pool's file.
+        let text = |name: &str| format!("{MAGIC}\n{name}");
+        let of_old = Last::Written(old.put(&text("old"), &Last::None).unwrap().unwrap());
+        assert!(old.may_write(&of_old).unwrap());
+        let of_new = Last::Written(new.put(&text("new"), &Last::None).unwrap().unwrap());
+        assert!(old.put(&text("old again"), &of_old).unwrap().is_none());
+        assert_eq!(fs::read_to_string(&path).unwrap(), text("new"));
+        assert!(!old.may_write(&of_old).unwrap() && new.may_write(&of_new).unwrap());
+        let of_new = Last::Written(new.put(&text("new again"), &of_new).unwrap().unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), text("new again"));
+        // Somebody removed it: it comes back.
+        fs::remove_file(&path).unwrap();
+        assert!(new.may_write(&of_new).unwrap());
+        assert!(new.put(&text("new again"), &of_new).unwrap().is_some());
+        assert_eq!(fs::read_to_string(&path).unwrap(), text("new again"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Files that the kernel writes while they are read.
+//! Files that somebody else writes at the same time.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -24,6 +24,14 @@ pub fn snapshot(path: &Path) -> io::Result<String> {
     }
     bytes.truncate(length);
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Each of two files gets the other's name, in one step.
+///
+/// # Errors
+/// What the system says: one of them is not there, or the system has no such call.
+pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    super::os::exchange(one, other)
 }
 
 #[cfg(test)]

@@ -3,10 +3,13 @@
 
 use super::Errno;
 use super::map::Advice;
+use rustix::fs::{CWD, RenameFlags};
 use rustix::mm::Advice as RustixAdvice;
 use rustix::thread::futex::{self, Flags};
 use rustix::thread::{Cpuid, MembarrierCommand, MembarrierQuery, Timespec};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -17,6 +20,13 @@ impl From<rustix::io::Errno> for Errno {
     fn from(errno: rustix::io::Errno) -> Errno {
         Errno::new(errno.raw_os_error())
     }
+}
+
+// Files.
+
+/// Each of two files gets the other's name, in one step.
+pub(super) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    Ok(rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
 }
 
 // CPUs.

@@ -17,6 +17,8 @@ use super::Errno;
 use super::map::Advice;
 use std::cell::Cell;
 use std::ffi::{CStr, c_ulong, c_void};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
@@ -27,6 +29,13 @@ pub(super) const NAME: &str = std::env::consts::OS;
 const NOT_HERE: Errno = Errno::NOSYS;
 /// Longest sleep of [`wait`] (PARK-1).
 const SLEEP_MOST: Duration = Duration::from_millis(10);
+
+// Files.
+
+/// No call that does it in one step.
+pub(super) fn exchange(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
 
 // CPUs.
 
