@@ -1,5 +1,12 @@
 //! What continuous integration runs, in its order.
 //!
+//! ```text
+//!   cargo test --workspace ───────────────┐
+//!   release build ── checks (`--checks`) ─┴─► the other steps ──► one table
+//! ```
+//! Checks run nothing of the project, so `.ci/run` has them done beside the tests, which leave a
+//! processor idle half of the time. Alone, `cargo xtask ci` does all of it in one go.
+//!
 //! Every step runs even when an earlier one failed, so that one run shows all that is wrong. The
 //! run ends with a table of the steps and, alone on the last line, `N passed, N failed`: the sum
 //! over the `test result:` lines that the test harness printed.
@@ -9,23 +16,31 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::{api, book, cross, fuzz, python, tidy};
 
 /// The README's test command. `.ci/run` runs it by itself first, then passes `--test-log`.
 const TEST: &[&str] = &["test", "--workspace"];
 
-/// The arguments to cargo of each step that follows the tests; `tidy` runs in this process. The
-/// workspace has the feature `history`, because the program asks for it; the core and the pool
-/// alone do not. Of their tests without it the long ones are left out.
-const AFTER_TIDY: &[(&str, &[&str])] = &[
+/// The arguments to cargo of each check after `tidy`, which runs in this process.
+const CHECKS: &[(&str, &[&str])] = &[
     ("fmt", &["fmt", "--all", "--check"]),
     ("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     (
         "no history: clippy",
         &["clippy", "-p", "zonal-core", "-p", "zonal", "--all-targets", "--", "-D", "warnings"],
     ),
+    (
+        "adapters: clippy",
+        &["clippy", "-p", "zonal", "--all-features", "--all-targets", "--", "-D", "warnings"],
+    ),
+];
+
+/// The arguments to cargo of what runs after the tests. The workspace has the feature `history`,
+/// because the program asks for it; the core and the pool alone do not. Of their tests without it
+/// the long ones are left out.
+const RUNS: &[(&str, &[&str])] = &[
     (
         "no history: tests",
         &[
@@ -46,10 +61,6 @@ const AFTER_TIDY: &[(&str, &[&str])] = &[
             "at_every_step",
         ],
     ),
-    (
-        "adapters: clippy",
-        &["clippy", "-p", "zonal", "--all-features", "--all-targets", "--", "-D", "warnings"],
-    ),
     ("adapters: tests", &["test", "-p", "zonal", "--all-features", "--test", "adapt"]),
     ("adapters: doc tests", &["test", "-p", "zonal", "--all-features", "--doc"]),
     ("quick bench", &["run", "--release", "--", "bench", "--quick"]),
@@ -65,9 +76,38 @@ pub const FUZZ_SECONDS: u64 = 60;
 /// Every run of a commit tries the same inputs first; `cargo xtask fuzz` tries others each time.
 const FUZZ_SEED: u32 = 1;
 
+/// What was done before, by the file that has what it printed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Before<'a> {
+    tests: Option<&'a Path>,
+    checks: Option<&'a Path>,
+}
+
+impl<'a> Before<'a> {
+    /// From `[--test-log FILE] [--checks-log FILE]`.
+    ///
+    /// # Errors
+    /// Another word, or no file behind one of them.
+    pub fn parse(words: &[&'a str]) -> Result<Before<'a>> {
+        let mut before = Before::default();
+        for pair in words.chunks(2) {
+            match *pair {
+                ["--test-log", file] => before.tests = Some(Path::new(file)),
+                ["--checks-log", file] => before.checks = Some(Path::new(file)),
+                _ => bail!(
+                    "ci {}: expected --checks, --test-log FILE or --checks-log FILE",
+                    pair.join(" ")
+                ),
+            }
+        }
+        Ok(before)
+    }
+}
+
 /// One finished step.
+#[derive(Debug, PartialEq)]
 struct Outcome {
-    name: &'static str,
+    name: String,
     passed: bool,
     took: Duration,
 }
@@ -83,65 +123,109 @@ pub struct TestCounts {
     errors: u64,
 }
 
-/// Runs all steps in `root`; true if all passed.
-pub fn run(root: &Path, test_log: Option<&Path>) -> Result<bool> {
+/// Runs all steps in `root` but those that were done before; true if all passed.
+pub fn run(root: &Path, before: &Before) -> Result<bool> {
     let mut outcomes = Vec::new();
     let mut counts = TestCounts::default();
 
-    timed(&mut outcomes, "tests", || match test_log {
+    timed(&mut outcomes, "tests", || match before.tests {
         Some(path) => {
-            let bytes = std::fs::read(path)
-                .with_context(|| format!("{}: cannot read the test log", path.display()))?;
-            String::from_utf8_lossy(&bytes).lines().for_each(|line| counts.add_line(line));
+            read(path)?.lines().for_each(|line| counts.add_line(line));
             Ok(counts.all_passed())
         }
         None => Ok(run_tests(root, &mut counts)? && counts.all_passed()),
     })?;
-    timed(&mut outcomes, "tidy", || tidy::run(root))?;
-    for &(name, args) in AFTER_TIDY {
+    match before.checks {
+        Some(path) => outcomes.extend(finished(&read(path)?).with_context(|| {
+            format!("{}: `cargo xtask ci --checks` has not ended", path.display())
+        })?),
+        None => check(root, &mut outcomes)?,
+    }
+    for &(name, args) in RUNS {
         timed(&mut outcomes, name, || cargo(root, args))?;
     }
-    if bare_target_installed(root) {
-        let packages = ["-p", "zonal-core", "-p", "zonal-kernel"];
-        let args = [&["build"][..], &packages, &["--lib", "--target", BARE_TARGET]].concat();
-        timed(&mut outcomes, "core, bare target", || cargo(root, &args))?;
-    } else {
-        eprintln!("note: {BARE_TARGET} is not installed, so the core was built for this host only");
-    }
-
-    timed(&mut outcomes, "other systems", || cross::check(root))?;
-    timed(&mut outcomes, "api", || api::run(root, false))?;
-    timed(&mut outcomes, "book", || book::run(root))?;
-    timed(&mut outcomes, "python: clippy", || python::check(root))?;
     timed(&mut outcomes, "python: wheel", || python::smoke(root))?;
     timed(&mut outcomes, "fuzz", || {
         Ok(fuzz::run(root, fuzz::Limit::seconds(FUZZ_SECONDS), FUZZ_SEED)?.passed)
     })?;
 
-    print_summary(&outcomes, &counts);
+    print_outcomes(&outcomes);
+    println!("{} test binaries, {} tests ignored", counts.binaries, counts.ignored);
+    println!("{}", counts.closing_line());
     Ok(outcomes.iter().all(|outcome| outcome.passed))
+}
+
+/// Runs the checks alone; true if all passed.
+pub fn checks(root: &Path) -> Result<bool> {
+    let mut outcomes = Vec::new();
+    check(root, &mut outcomes)?;
+    print_outcomes(&outcomes);
+    Ok(outcomes.iter().all(|outcome| outcome.passed))
+}
+
+fn check(root: &Path, outcomes: &mut Vec<Outcome>) -> Result<()> {
+    timed(outcomes, "tidy", || tidy::run(root))?;
+    for &(name, args) in CHECKS {
+        timed(outcomes, name, || cargo(root, args))?;
+    }
+    if bare_target_installed(root) {
+        let packages = ["-p", "zonal-core", "-p", "zonal-kernel"];
+        let args = [&["build"][..], &packages, &["--lib", "--target", BARE_TARGET]].concat();
+        timed(outcomes, "core, bare target", || cargo(root, &args))?;
+    } else {
+        eprintln!("note: {BARE_TARGET} is not installed, so the core was built for this host only");
+    }
+    timed(outcomes, "other systems", || cross::check(root))?;
+    timed(outcomes, "api", || api::run(root, false))?;
+    timed(outcomes, "book", || book::run(root))?;
+    timed(outcomes, "python: clippy", || python::check(root))
+}
+
+fn read(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("{}: cannot read", path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn timed(
     outcomes: &mut Vec<Outcome>,
-    name: &'static str,
+    name: &str,
     step: impl FnOnce() -> Result<bool>,
 ) -> Result<()> {
     println!("== {name}");
     let start = Instant::now();
     let passed = step()?;
-    outcomes.push(Outcome { name, passed, took: start.elapsed() });
+    outcomes.push(Outcome { name: name.to_owned(), passed, took: start.elapsed() });
     Ok(())
 }
 
-fn print_summary(outcomes: &[Outcome], counts: &TestCounts) {
-    println!("\n== summary");
+/// How the table of steps begins.
+const SUMMARY: &str = "== summary";
+
+fn print_outcomes(outcomes: &[Outcome]) {
+    println!("\n{SUMMARY}");
     for Outcome { name, passed, took } in outcomes {
         let word = if *passed { "ok" } else { "FAILED" };
-        println!("{name:<18} {word:<6} {:>6.1} s", took.as_secs_f64());
+        println!("{name:<20}{word:<8}{:>6.1} s", took.as_secs_f64());
     }
-    println!("{} test binaries, {} tests ignored", counts.binaries, counts.ignored);
-    println!("{}", counts.closing_line());
+}
+
+/// The table that [`print_outcomes`] wrote, which ends what was printed.
+fn finished(log: &str) -> Result<Vec<Outcome>> {
+    let (_, table) = log.rsplit_once(SUMMARY).context("it has no summary")?;
+    let lines = table.lines().filter(|line| !line.is_empty());
+    lines.map(|line| outcome(line).with_context(|| format!("no step: {line}"))).collect()
+}
+
+fn outcome(line: &str) -> Option<Outcome> {
+    let (name, rest) = line.split_at_checked(20)?;
+    let mut words = rest.split_whitespace();
+    let passed = match words.next()? {
+        "ok" => true,
+        "FAILED" => false,
+        _ => return None,
+    };
+    let took = Duration::try_from_secs_f64(words.next()?.parse().ok()?).ok()?;
+    Some(Outcome { name: name.trim_end().to_owned(), passed, took })
 }
 
 fn cargo_command(root: &Path, args: &[&str]) -> Command {
@@ -241,6 +325,30 @@ mod tests {
         );
         assert_eq!(counts.closing_line(), "43 passed, 0 failed");
         assert!(counts.all_passed());
+    }
+
+    #[test]
+    fn checks_that_were_done_before_are_read_from_their_table() {
+        let log = "== tidy\nno\n\n== summary\ntidy                FAILED     1.5 s\n\
+                   no history: clippy  ok       102.3 s\n";
+        let step = |name: &str, passed, ms| Outcome {
+            name: name.to_owned(),
+            passed,
+            took: Duration::from_millis(ms),
+        };
+        let expected = [step("tidy", false, 1500), step("no history: clippy", true, 102_300)];
+        assert_eq!(finished(log).unwrap(), expected);
+        assert!(finished("== tidy\n").is_err() && finished("== summary\n== tidy\n").is_err());
+        let names = CHECKS.iter().chain(RUNS).map(|(name, _)| name.len());
+        assert!(names.max() < Some(20), "a name as wide as its column is not told from its word");
+    }
+
+    #[test]
+    fn other_words_are_refused() {
+        let words = ["--test-log", "a", "--checks-log", "b"];
+        let (tests, checks) = (Some(Path::new("a")), Some(Path::new("b")));
+        assert_eq!(Before::parse(&words).unwrap(), Before { tests, checks });
+        assert!(Before::parse(&["--test-log"]).is_err() && Before::parse(&["all"]).is_err());
     }
 
     #[test]
