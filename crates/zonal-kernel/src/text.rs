@@ -1,6 +1,6 @@
 //! `zoneinfo`, `buddyinfo`, `pagetypeinfo` and `vmstat` without memory of their own: line by line
-//! into any [`Write`]. Names, order and widths are those of [`zonal_text`], whose documents read
-//! them back.
+//! into any [`Write`]. Names, order and widths are those of the crate `zonal-text`, whose documents
+//! read them back. A [`Layout`] says of which releases: [`Layout::Linux7`] is the newest.
 //!
 //! Counters that only a process's pool has, of reclaim and its consumers, print 0.
 
@@ -14,10 +14,13 @@ use zonal_core::types::{
 use zonal_core::zone::state::Zone;
 use zonal_core::zone::watermark::{MovableMin, Watermark, Watermarks};
 use zonal_text::counters::{Counter, Group};
-use zonal_text::{Layout, forms};
+use zonal_text::forms;
 
-/// The text of `/proc/zoneinfo`: every node, and of each every kind of zone. CPUs that `is_up` does
-/// not say are left out, as the kernel leaves them out.
+pub use zonal_text::Layout;
+
+/// The text of `/proc/zoneinfo`: every node, and of each every kind of zone. CPUs of which `is_up`
+/// says `false` are left out, as Linux leaves out those that are offline; a kernel passes
+/// [`Fences::is_up`](crate::fence::Fences::is_up).
 ///
 /// # Errors
 /// Those of `out`.

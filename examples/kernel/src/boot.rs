@@ -345,7 +345,7 @@ impl Boot {
     /// The texts, between marks.
     pub fn print_texts(&self) {
         let core = kernel::core();
-        let layout = zonal_text::Layout::Linux6_14;
+        let layout = text::Layout::Linux6_14;
         let is_up = |cpu| kernel::has_arrived(cpu);
         say!("BEGIN zoneinfo");
         let _ = text::zoneinfo(&mut Serial, core, layout, is_up);
