@@ -4,7 +4,10 @@ mod support;
 
 use support::{CPU, Machine2, TestKernel};
 use zonal_core::alloc::Request;
+use zonal_core::policy::Policy;
 use zonal_core::types::{CpuId, Order, ZoneId};
+use zonal_core::zone::state::Zone;
+use zonal_kernel::fence::FenceCell;
 use zonal_kernel::hotplug::{self, HotplugError};
 
 fn as_cpu<R>(cpu: u32, body: impl FnOnce() -> R) -> R {
@@ -45,6 +48,33 @@ fn a_cpu_that_does_not_exist_is_refused_by_name() {
         }
         assert_eq!(as_cpu(2, || hotplug::starts(on)), none);
         assert_eq!(as_cpu(2, || hotplug::leaves(on)), none);
+    });
+}
+
+#[test]
+fn a_cpu_without_a_cell_is_refused_by_name() {
+    let machine = Machine2 { cells: vec![FenceCell::new()] };
+    machine.with(TestKernel::default(), |on| {
+        hotplug::starts(on).unwrap();
+        let none = Err(HotplugError::NoCell(1, 1));
+        assert_eq!(as_cpu(1, || hotplug::starts(on)), none);
+        assert_eq!(as_cpu(1, || hotplug::leaves(on)), none);
+        assert_eq!(hotplug::lost(on, 1), none);
+    });
+}
+
+#[test]
+fn a_cpu_counts_as_there_until_it_was_dead() {
+    Machine2::default().with_policy(TestKernel::default(), Policy::KERNEL, |on| {
+        let limits = |zone: &Zone| (zone.pcp_sizes(), zone.stat_threshold());
+        let limits = || on.zones().iter().map(limits).collect::<Vec<_>>();
+        (0..2).for_each(|cpu| as_cpu(cpu, || hotplug::starts(on).unwrap()));
+        let of_all = limits();
+        hotplug::online(on, 1).unwrap();
+        assert_eq!(limits(), of_all, "it was counted at `setup`");
+        as_cpu(1, || hotplug::leaves(on).unwrap());
+        hotplug::dead(on, 1).unwrap();
+        assert_ne!(limits(), of_all, "they follow from the CPUs that are left");
     });
 }
 

@@ -84,9 +84,14 @@ impl Kernel for TestKernel {
 }
 
 /// Its cells.
-#[derive(Default)]
 pub struct Machine2 {
-    pub cells: [FenceCell; 2],
+    pub cells: Vec<FenceCell>,
+}
+
+impl Default for Machine2 {
+    fn default() -> Machine2 {
+        Machine2 { cells: vec![FenceCell::new(), FenceCell::new()] }
+    }
 }
 
 /// Its allocator.
