@@ -22,7 +22,9 @@ fn memory_that_leaves_is_nobodys_until_it_comes_again() {
         assert!(matches!(remove(on, section.clone()), Err(MemoryError::InUse(_))), "twice");
         on.validate().unwrap();
         add(on, section.clone()).unwrap();
-        assert!(matches!(add(on, section), Err(MemoryError::There(_))), "twice");
+        let twice = add(on, section).unwrap_err();
+        assert!(matches!(twice, MemoryError::There(_)), "{twice}");
+        assert!(twice.to_string().ends_with("the block at pfn 0x101000, order 10: already free"));
         assert_eq!(on.free_pages(), all);
         assert!(min() > without, "limits follow");
     });

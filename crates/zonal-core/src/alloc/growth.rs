@@ -35,7 +35,8 @@ const FINISHING: u32 = 1 << 31;
 pub enum OnlineError {
     /// No such zone, or the range is not inside it.
     OutsideZone(ZoneId, u64, u64),
-    /// The buddy refused a block: part of the range is in use already.
+    /// Part of the range is there already, free or handed out: the block that was to be added, and
+    /// what is in its way.
     InUse(buddy::FreeError),
     /// As many ranges of the zone were put off as there is room for
     /// ([`DEFERRED_MAX`](crate::zone::deferred::DEFERRED_MAX)).
@@ -53,7 +54,11 @@ impl fmt::Display for OnlineError {
             OnlineError::OutsideZone(zone, start, end) => {
                 write!(f, "pages {start:#x} to {end:#x} are not inside {zone:?}")
             }
-            OnlineError::InUse(error) => write!(f, "memory cannot come online: {error}"),
+            OnlineError::InUse(error) => write!(
+                f,
+                "memory cannot come online, not all of it is unused: the block at {:?}, {:?}: {}",
+                error.pfn, error.order, error.cause
+            ),
             OnlineError::PutOff(zone, start, end) => write!(
                 f,
                 "pages {start:#x} to {end:#x} of {zone:?}, or a part of them, were put off and \

@@ -57,7 +57,7 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Buddy(zone, fault) => write!(f, "{zone:?}: {fault:?}"),
+            Fault::Buddy(zone, fault) => write!(f, "{zone:?}: {fault}"),
             Fault::FreeCounter(zone, buddy, counter) => {
                 write!(f, "{zone:?}: the buddy has {buddy} free pages, the counters say {counter}")
             }
@@ -115,7 +115,9 @@ impl fmt::Display for Fault {
             Fault::RangeLength(zone, pfn) => {
                 write!(f, "{zone:?}: the range at {pfn:?} has not as many pages as its word tells")
             }
-            Fault::CorruptWord(zone, pfn) => write!(f, "{zone:?}: the word of {pfn:?} is none"),
+            Fault::CorruptWord(zone, pfn) => {
+                write!(f, "{zone:?}: the word of {pfn:?} was overwritten: it says no state")
+            }
         }
     }
 }

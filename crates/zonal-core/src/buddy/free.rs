@@ -49,8 +49,13 @@ pub enum FreeCause {
 
 impl fmt::Display for FreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot free {:?}, {:?}: ", self.pfn, self.order)?;
-        match self.cause {
+        write!(f, "cannot free {:?}, {:?}: {}", self.pfn, self.order, self.cause)
+    }
+}
+
+impl fmt::Display for FreeCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             FreeCause::OutsideZone => f.write_str("not wholly inside the zone"),
             FreeCause::Misaligned => f.write_str("not aligned to its size"),
             FreeCause::AlreadyFree => f.write_str("already free"),

@@ -23,11 +23,21 @@ pub struct BuddyFault {
 
 impl fmt::Display for BuddyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "BUDDY-{} does not hold at {:?}, {:?}: expected {:#x}, found {:#x}",
-            self.invariant, self.pfn, self.order, self.expected, self.found
-        )
+        let BuddyFault { invariant, pfn, order, expected, found } = *self;
+        match invariant {
+            9 => {
+                write!(f, "the word of {pfn:?} was overwritten: {found:#x} says no state (BUDDY-9)")
+            }
+            7 => write!(
+                f,
+                "{pfn:?} lies in a block of {order:?}, but its word is {found:#x} (BUDDY-7)"
+            ),
+            _ => write!(
+                f,
+                "BUDDY-{invariant} (module zonal_core::buddy) does not hold at {pfn:?}, {order:?}: \
+                 expected {expected:#x}, found {found:#x}"
+            ),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One sentence of LB each, on zones small enough to check by hand.
 
+use std::format;
 use std::string::ToString;
 use std::vec;
 use std::vec::Vec;
@@ -338,7 +339,12 @@ fn overwritten_metadata_leaks_pages_and_never_hands_one_out_twice() {
         let (buddy, frames) = pair.zone.parts();
         let head = buddy.list(&frames, order(7), Movable).next().unwrap();
         frames.store(head, PageWord(damage));
-        assert!(buddy.validate(&frames).is_err());
+        let fault = buddy.validate(&frames).unwrap_err();
+        if damage == 1 << 40 {
+            let pfn = frames.pfn(head);
+            let says = format!("the word of {pfn:?} was overwritten: 0x10000000000 says no state");
+            assert_eq!(fault.to_string(), says + " (BUDDY-9)");
+        }
         let mut got = vec![];
         let all = request(0, Movable);
         buddy.take_bulk(&frames, all, 4096, &policy, &mut |_| (), |idx| got.push(idx));
