@@ -7,14 +7,16 @@ use zonal_core::types::{CpuId, NodeId, ZoneId};
 
 use crate::fence::{Fences, Signals};
 
-/// A kernel, as the allocator needs it.
+/// A kernel, as the allocator needs it: its CPUs, its interrupts, a clock. Five functions have no
+/// default; the others say what they do unless a kernel has something better.
 pub trait Kernel: Sync {
     /// The policy, where it is fixed when compiled
     /// ([`Policy::fix`](zonal_core::policy::Policy::fix)).
     const POLICY: Option<FixedPolicy> = None;
 
     /// The running CPU: below the number of CPUs in the machine's description. May be out of date
-    /// when it returns, if the caller can be moved.
+    /// when it returns, if the caller can be moved. Asked by every call, also before
+    /// [`hotplug::starts`](crate::hotplug::starts): a variable of each CPU must be set up by then.
     fn cpu(&self) -> u32;
     /// Masks interrupts on the running CPU, and with them everything that may call the allocator
     /// there, preemption too. Returns what [`unmask`](Self::unmask) restores; the calls nest.
@@ -22,29 +24,34 @@ pub trait Kernel: Sync {
     /// Restores what [`mask`](Self::mask) returned.
     fn unmask(&self, was: usize);
     /// Sends another CPU the interrupt whose handler calls [`KernelPlatform::on_interrupt`]. Only
-    /// asked for where sections run.
+    /// asked for where sections run ([`has_sections`](Self::has_sections)): in another kernel its
+    /// body is empty.
     fn interrupt(&self, cpu: u32);
-    /// Nanoseconds of a clock that never goes back. It should go on while interrupts are masked.
+    /// Nanoseconds of a clock that never goes back. It should go on while interrupts are masked. A
+    /// kernel without a clock yet says 0.
     fn now_ns(&self) -> u64;
     /// Whether the kernel runs sections of its own ([`sections`](crate::sections)) in front of the
     /// core. The core then has no fast path of its own, and fences a CPU before it touches its pcp.
-    /// Never changes.
+    /// Never changes. Unless implemented: `false`.
     fn has_sections(&self) -> bool {
         false
     }
     /// Called between two looks of a wait, with interrupts masked or not. Must not call the
-    /// allocator.
+    /// allocator. Unless implemented: the processor's hint for a loop that waits.
     fn relax(&self) {
         core::hint::spin_loop();
     }
-    /// The node wants background reclaim. Must not call the allocator.
+    /// The node wants background reclaim. Must not call the allocator. Unless implemented: nothing,
+    /// and requests reclaim by themselves, if there is a [`reclaimer`](Self::reclaimer).
     fn wake_reclaim(&self, _node: u16) {}
     /// A request that must not be refused (`__GFP_NOFAIL`) found nothing: lets others run for a
-    /// moment. `false`: no one else could free memory, and the request is refused.
+    /// moment. `false`: no one else could free memory, and the request is refused. Unless
+    /// implemented: `false`.
     fn wait_for_memory(&self) -> bool {
         false
     }
-    /// What frees memory that its users can do without, if anything.
+    /// What frees memory that its users can do without, if anything. Unless implemented: nothing
+    /// does, and a request for which there is no memory is refused.
     fn reclaimer(&self) -> Option<&dyn Reclaimer> {
         None
     }

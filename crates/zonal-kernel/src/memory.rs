@@ -28,9 +28,9 @@ pub enum MemoryError {
     /// Part of it is there already, and what precedes this page was brought online and is in use by
     /// now: it stays. [`remove`] takes it away when it is free again.
     Partly(Pfn, OnlineError),
-    /// A page is in use, or was never there.
+    /// A page is in use or was never there, or the range is empty or leaves its zone.
     InUse(RangeError),
-    /// Somebody freed pages of it meanwhile that were not theirs.
+    /// Somebody freed pages of it that were not theirs while they were leaving: it stays.
     Freed(FreeError),
 }
 
@@ -123,10 +123,11 @@ fn part<P: Platform>(
 }
 
 /// Takes pages of one zone away. Afterwards nobody has them, and the memory may be turned off.
-/// Watermarks and the sizes of lists follow. Calls may come at once, as those of [`add`].
+/// Watermarks and the sizes of lists follow. Calls may come at once, as those of [`add`]. Requests
+/// go on meanwhile: a page that is handed out for a moment is in the way, so try again.
 ///
 /// # Errors
-/// [`MemoryError::InUse`], with nothing changed.
+/// [`MemoryError::InUse`], with nothing changed; [`MemoryError::Freed`].
 pub fn remove<P: Platform>(on: &Allocator<'_, P>, pages: Range<Pfn>) -> Result<(), MemoryError> {
     take_away(on, pages)?;
     on.setup();

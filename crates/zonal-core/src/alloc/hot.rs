@@ -114,8 +114,10 @@ pub unsafe fn make_active<P: Platform>(on: &Allocator<'_, P>, list: usize) -> bo
 }
 
 /// What a CPU serves itself from: its lists of the zone that it prefers. A reference, to be kept
-/// for each CPU. `on` below is the allocator that it is of; on another CPU it does what it would do
-/// on its own.
+/// for each CPU, and good for as long as the allocator, also where the CPU goes and comes back. Its
+/// functions mask interrupts while they need it, so threads and handlers may call them. `on` below
+/// is the allocator that it is of. Called on another CPU, it works on the lists of the CPU that it
+/// was made for, under their gate.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Own<'a>(&'a Pcp);
@@ -130,7 +132,7 @@ impl<'a> Own<'a> {
         fast::pcp_of(&on.tables, cpu).map(Own)
     }
 
-    /// As [`alloc`], for a request from any node.
+    /// As [`alloc`], for a request that names no node ([`Request::node`]).
     #[inline(always)]
     pub fn alloc<P: Platform>(self, on: &Allocator<'_, P>, order: Order, gfp: Gfp) -> Option<Pfn> {
         fast::alloc_on(&on.tables, self.0, order, gfp)

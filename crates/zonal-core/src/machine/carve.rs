@@ -123,10 +123,10 @@ impl Layout {
     }
 
     /// The bytes of the page words of the zone at this position of [`Machine::zones`], counted from
-    /// the first byte of a carved memory that is aligned to 128 bytes. A kernel that maps the
-    /// memory page by page takes these pages from the zone's node. Empty for a zone that is not
-    /// there. Neighbouring zones share a page where a boundary is not a multiple of 512 page
-    /// frames.
+    /// where records begin: at the first address of the carved memory that is a multiple of 128. A
+    /// kernel that maps the memory page by page takes these pages from the zone's node. Empty for a
+    /// zone that is not there. Neighbouring zones share a page where a boundary is not a multiple
+    /// of 512 page frames.
     pub fn words_of(&self, machine: &Machine<'_>, zone: usize) -> Range<usize> {
         let bytes = |zones: usize| {
             let spanned = machine.zones.iter().take(zones).map(|zone| zone.spanned as usize);
