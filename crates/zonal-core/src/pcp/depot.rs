@@ -17,7 +17,7 @@
 //!
 //! # Invariants
 //! - **DEPOT-1** magazines are put and taken with a pcp's gate or the zone lock held, which
-//!   [`MovesMagazines`] asks for. A holder of all of these (`hold_all`) finds every magazine on a
+//!   `MovesMagazines` asks for. A holder of all of these (`hold_all`) finds every magazine on a
 //!   stack.
 //! - **DEPOT-2** the word of a frame in a full magazine says CACHED by [`DEPOT`] with the order and
 //!   type of the magazine's list.

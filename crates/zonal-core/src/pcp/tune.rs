@@ -22,7 +22,7 @@
 //! # Invariants
 //! - **TUNE-1** `alloc_factor <= scale_max`, that of the last refill
 //! - **TUNE-2** from level 9 on `free_count < (batch << scale_max) + 512`, and below
-//!   [`FREE_COUNT_CAP_MAX`]` + 512`: what is added last may exceed the limit;
+//!   `FREE_COUNT_CAP_MAX + 512`: what is added last may exceed the limit;
 //!   at levels 4 to 8 `free_factor <= scale_max`; `scale_max` as of what was added last
 //! - **TUNE-3** draining changes `count` and nothing else (LB M.6)
 //!

@@ -49,7 +49,7 @@ pub const LEN_SHIFT: u32 = 22;
 pub const LEN_MASK: u32 = SLOTS_MAX as u32;
 /// Where the count of pops is.
 pub const POPS_SHIFT: u32 = 46;
-/// What the length's 24 bits can say. Lists are made for half as many ([`PushLimits`]).
+/// What the length's 24 bits can say. Lists are made for half as many (`PushLimits`).
 pub const SLOTS_MAX: usize = (1 << 24) - 1;
 /// Pops the word itself can count.
 pub const POPS_PERIOD: u32 = 1 << 17;
