@@ -31,6 +31,23 @@ pub unsafe fn at(at: usize) -> Result<Fdt<'static>, BootError> {
     tree.map_err(|_| BootError::Firmware("the device tree cannot be read"))
 }
 
+/// The addresses of a node.
+fn ranges(node: FdtNode<'_, '_>) -> impl Iterator<Item = Range<u64>> {
+    let regions = node.reg().into_iter().flatten();
+    regions.map(|region| bytes(region.starting_address, region.size.unwrap_or(0)))
+}
+
+fn bytes(start: *const u8, size: usize) -> Range<u64> {
+    start as u64..(start as u64).saturating_add(size as u64)
+}
+
+/// What the firmware keeps, for itself and for devices.
+fn kept(tree: &Fdt<'static>) -> impl Iterator<Item = Range<u64>> {
+    let block = tree.memory_reservations().map(|kept| bytes(kept.address(), kept.size()));
+    let nodes = tree.find_node("/reserved-memory");
+    block.chain(nodes.into_iter().flat_map(|nodes| nodes.children()).flat_map(ranges))
+}
+
 /// What the tree at `at` says; `reserved` is kept away, and `boot` is what the hardware calls the
 /// processor that runs.
 pub fn read(
@@ -44,15 +61,16 @@ pub fn read(
     for range in reserved {
         found.early.reserve(range.clone())?;
     }
+    for range in kept(tree) {
+        found.early.reserve(range)?;
+    }
     let memory = || tree.all_nodes().filter(|node| is_kind(node, "memory"));
     let cpus = || tree.all_nodes().filter(|node| is_kind(node, "cpu"));
     found.set_domains(memory().chain(cpus()).filter_map(numa_node))?;
     for node in memory() {
         let near = numa_node(node).and_then(|domain| zones::node_of(found.domains(), domain));
-        for range in node.reg().into_iter().flatten() {
-            let (start, size) = (range.starting_address as u64, range.size.unwrap_or(0) as u64);
-            let end = start.saturating_add(size);
-            found.early.add(start..end, near.unwrap_or(NodeId(0)))?;
+        for range in ranges(node) {
+            found.early.add(range, near.unwrap_or(NodeId(0)))?;
         }
     }
     // The processor that booted comes first.
