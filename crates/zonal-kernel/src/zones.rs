@@ -16,6 +16,45 @@
 //!   [`Found::misplaced`] counts such pages: they work, and are farther away than firmware says.
 //! - Proximity domains are any numbers; nodes are numbered from 0 by ascending domain. A domain
 //!   with CPUs and no memory is a node all the same.
+//!
+//! Two nodes, from the `reg` and `numa-node-id` of a device tree's `memory` and `cpu` nodes, which
+//! a crate such as `dtoolkit` reads; affinities of ACPI's SRAT go the same way:
+//!
+//! ```
+//! use zonal_core::early::Early;
+//! use zonal_core::machine::Machine;
+//! use zonal_kernel::zones::{self, Limits, NO_ZONE};
+//!
+//! let memory = [(0x8000_0000..0x8600_0000, 7), (0x8600_0000..0x8c00_0000, 3)];
+//! let cpus = [3, 7];
+//! // Numbers first: domain 3 becomes node 0, domain 7 node 1.
+//! let mut domains = [0; 8];
+//! let all = memory.iter().map(|(_, domain)| *domain).chain(cpus);
+//! let nodes = zones::nodes(all, &mut domains)?;
+//! let node_of = |domain| zones::node_of(&domains[..nodes], domain).expect("it was numbered");
+//! // Then memory, and what of it is in use; then zones, for which each node may need three places.
+//! let mut early = Early::<64>::new();
+//! for (range, domain) in memory {
+//!     early.add(range, node_of(domain))?;
+//! }
+//! early.reserve(0x8000_0000..0x8030_0000)?;
+//! let mut found = [NO_ZONE; 3 * 8];
+//! let count = zones::find(early.memory(), Limits::RISCV64, &mut found)?.zones;
+//! // A `distance-map` may name one direction only, and no node to itself.
+//! let known = |from, to| matches!((from, to), (3, 7) | (7, 3)).then_some(21);
+//! let mut distances = [0; 8 * 8];
+//! zones::distances(&domains[..nodes], known, &mut distances)?;
+//! let machine = Machine {
+//!     distances: &distances[..nodes * nodes],
+//!     zones: &found[..count],
+//!     cpus: &cpus.map(node_of),
+//!     cache_slice_bytes: 0,
+//!     caches: &[],
+//! };
+//! machine.check()?;
+//! assert_eq!((machine.zones.len(), machine.distances), (2, &[10, 21, 21, 10][..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use core::fmt;
 use core::ops::Range;
@@ -107,8 +146,9 @@ pub fn node_of(domains: &[u32], domain: u32) -> Option<NodeId> {
 }
 
 /// Fills the distances of nodes, row by row, from those between domains, which ACPI's SLIT or a
-/// device tree's `distance-map` has. What is not known or cannot be (below 10, or not 10 from a
-/// node to itself) becomes 10 for a node itself and 20 for others. Returns how many were replaced.
+/// device tree's `distance-map` has; a map may name one direction only, so let `known` look for
+/// both. What is not known or cannot be (below 10, or not 10 from a node to itself) becomes 10 for
+/// a node itself and 20 for others. Returns how many were replaced.
 ///
 /// # Errors
 /// [`FirmwareError::Room`] if `distances` is shorter than nodes squared.
