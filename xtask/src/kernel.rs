@@ -59,12 +59,27 @@ impl Plan {
                 }
                 other => {
                     anyhow::bail!(
-                        "{other}: expected x86-64, aarch64, riscv64, --machine WORDS or --write FILE"
+                        "{other}: expected x86-64, aarch64, riscv64, --machine WORDS or \
+                         --write FILE"
                     )
                 }
             }
         }
         Ok(plan)
+    }
+
+    /// The machines of a processor that were chosen; none without its emulator, which is told.
+    fn machines(&self, arch: Arch) -> Vec<Machine> {
+        if !self.only.is_empty() && !self.only.iter().any(|only| only == arch.name()) {
+            return Vec::new();
+        }
+        if Command::new(arch.emulator()).arg("--version").output().is_err() {
+            let (emulator, package) = (arch.emulator(), arch.package());
+            eprintln!("note: SKIPPED: {emulator} is missing (apt-get install {package})");
+            return Vec::new();
+        }
+        let chosen = |machine: &Machine| machine.name.contains(&self.machine);
+        Machine::all(arch).into_iter().filter(chosen).collect()
     }
 }
 
@@ -76,6 +91,10 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// instructions compare with them.
 const LINUX: [(&str, u32); 2] = [("x86-64, Linux 6.12", 840), ("x86-64, Linux 6.1", 697)];
 
+/// How the lines of a machine begin that are told while it runs.
+const TOLD: [&str; 8] =
+    ["passed: ", "count: ", "PANIC", "FAULT", "cannot boot", "programs: ", "growth: ", "dimm: "];
+
 /// Builds, boots and judges; true if all is well. A processor without its emulator is told as
 /// SKIPPED; without any, this is an error.
 pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
@@ -86,20 +105,7 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
     let mut judged = Vec::new();
     let mut grown = Vec::new();
     for arch in Arch::ALL {
-        if !plan.only.is_empty() && !plan.only.iter().any(|only| only == arch.name()) {
-            continue;
-        }
-        let version = Command::new(arch.emulator()).arg("--version").output();
-        if version.is_err() {
-            eprintln!(
-                "note: SKIPPED: {} is missing (apt-get install {})",
-                arch.emulator(),
-                arch.package()
-            );
-            continue;
-        }
-        let mut machines = Machine::all(arch);
-        machines.retain(|machine| machine.name.contains(&plan.machine));
+        let machines = plan.machines(arch);
         if machines.is_empty() {
             continue;
         }
@@ -110,16 +116,7 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
             println!("== {}: {}", arch.name(), machine.name);
             let image = if machine.sections { &sections } else { &plain };
             let output = boot(arch, &machine, &image.join(machine.program))?;
-            for start in [
-                "passed: ",
-                "count: ",
-                "PANIC",
-                "FAULT",
-                "cannot boot",
-                "programs: ",
-                "growth: ",
-                "dimm: ",
-            ] {
+            for start in TOLD {
                 output.all(start).for_each(|line| println!("   {start}{line}"));
             }
             good &= output.is_good();
