@@ -1,7 +1,7 @@
 //! The recorded kernel's actions on each block, and what a second pass over a trace shows.
 //!
-//! A trace is read once; [`Facts`] keeps 16 bytes of each event about a page. Together they show
-//! two things that no event says:
+//! [`Facts`] keeps 16 bytes of each event about a page while a trace is judged; [`Shown`] is what
+//! stays of them. Together they show two things that no event says:
 //!
 //! - **What happens to the page next** ([`Facts::next`]). A free whose page comes again as
 //!   `mm_page_free_batched` reached its list then and not before. A free of a page that is on a
@@ -94,11 +94,6 @@ impl Facts {
         self.start
     }
 
-    /// Keeps the position of the start alone.
-    pub fn forget(&mut self) {
-        self.list = Vec::new();
-    }
-
     /// For each event, what comes next for its page. Repetitions of a free count: the event before
     /// a [`FactKind::Batched`] has that as its next. Facts outside the scope have nothing.
     pub fn next(&self, scope: Scope) -> Vec<Next> {
@@ -112,6 +107,53 @@ impl Facts {
             next[index] = coming.replace(fact.pfn, Next::Is(fact.kind));
         }
         next
+    }
+}
+
+/// What stays of facts that were judged: they take more memory than the program that is made next.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// The types of pageblocks.
+    pub types: BlockTypes,
+    /// Position of the first event that is replayed.
+    pub start: usize,
+    /// Positions of events that took a block from a buddy, and whose page a fallback names next.
+    before_fallback: Vec<usize>,
+}
+
+impl Shown {
+    /// What `facts` show. `next` is what comes next for each page, of all of them.
+    pub fn new(facts: &Facts, types: BlockTypes, next: &[Next]) -> Shown {
+        let is_taken =
+            |at: usize| matches!(facts.get(at).kind, FactKind::Refill | FactKind::Direct);
+        let named = (0..next.len()).filter(|at| next[*at] == Next::Is(FactKind::Fallback));
+        Shown {
+            types,
+            start: facts.start,
+            before_fallback: named.filter(|at| is_taken(*at)).collect(),
+        }
+    }
+
+    /// Whether a fallback names the page next that this event took from a buddy.
+    pub fn is_before_fallback(&self, at: usize) -> bool {
+        self.before_fallback.binary_search(&at).is_ok()
+    }
+}
+
+/// The facts of events that come one by one, as [`Facts`] would have kept them.
+#[derive(Debug, Default)]
+pub struct Stream {
+    first_ns: Option<u64>,
+    len: usize,
+}
+
+impl Stream {
+    /// The fact of the next event, with its position.
+    pub fn see(&mut self, event: &Event) -> Option<(usize, Fact)> {
+        let fact = Fact::of(event)?;
+        let first_ns = *self.first_ns.get_or_insert(fact.time_ns);
+        self.len += 1;
+        Some((self.len - 1, Packed::new(&fact, first_ns).fact(first_ns)))
     }
 }
 

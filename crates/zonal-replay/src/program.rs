@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::Facts;
 use crate::moves::MovesByPlace;
 use crate::world::Changed;
 
@@ -152,8 +151,6 @@ pub struct Program {
     pub counts: Counts,
     /// The kernel's moves between buddies and lists.
     pub kernel: MovesByPlace,
-    /// The kernel's actions on each block, if requested.
-    pub facts: Facts,
     /// What happened to the machine, in the order of time.
     pub changes: Vec<Changed>,
     /// Blocks that the events before the start left on lists which were empty before them.

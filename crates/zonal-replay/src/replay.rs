@@ -3,11 +3,11 @@
 use zonal::text::State;
 use zonal_core::policy::Policy;
 use zonal_text::zoneinfo;
-use zonal_trace::{MachineDescription, Recording};
+use zonal_trace::{Event, MachineDescription, Recording};
 
 use crate::altered::altered;
 use crate::error::ReplayError;
-use crate::facts::Scope;
+use crate::facts::{Scope, Shown};
 use crate::fidelity::{self, Fidelity};
 use crate::judge::{self, Judged};
 use crate::locks::LockWaits;
@@ -25,6 +25,7 @@ use crate::settle::settle;
 use crate::start;
 use crate::told::{Recorded, Told};
 use crate::unjudged::{self, NotJudged};
+use crate::what_if::KernelMoves;
 use crate::zones::ZoneMap;
 
 /// A recording to replay, and the policy.
@@ -110,19 +111,21 @@ impl<'r> Replay<'r> {
         let Replay { recording, policy, .. } = *self;
         let machine = &*start::machine(recording)?;
         let map = ZoneMap::new(machine);
-        let Prepared { recorded, mut program, mut judged, told, not_judged, .. } =
+        let Prepared { recorded, program, mut judged, told, shown, not_judged, .. } =
             self.prepare((machine, &map), extras.told, watch)?;
         let recorded = recorded.at_start_of(machine, &program);
-        judged.buddy = judge::buddies(machine, &map, &program, policy, &told)?;
-        if !recorded.blocktypes {
-            program.facts.forget();
-        }
+        let each = |see: &mut dyn FnMut(&Event)| {
+            read::each(machine, recording.events(), self.limit, watch, see)
+        };
+        let known = (&told, &shown);
+        judged.buddy = judge::buddies((machine, &map), &program, policy, known, each)?;
         let is_sampled = extras.over_time || !not_judged.is_empty();
         let mut timeline = is_sampled.then(|| Timeline::new(&program, program.cpus, &map));
         let (explain, samples) = (extras.explain, timeline.as_mut());
         let settings = Settings::of(recording)?;
         let setup = Setup::new(policy, recorded, &program, (&told, &settings));
-        let setup = Setup { timeline: samples, explain, ..setup };
+        let shown = recorded.blocktypes.then_some(&shown);
+        let setup = Setup { shown, timeline: samples, explain, ..setup };
         let (outcome, _) = none::replay(machine, &map, &program, setup, watch)?;
         if let (Some(number), None) = (explain, &outcome.explained) {
             let allocs = outcome.allocs + outcome.failed;
@@ -206,13 +209,13 @@ impl<'r> Replay<'r> {
             read::facts(machine, events, self.limit, watch)?;
         let recorded = recorded.with_workers(machine, &facts);
         let judge = |scope| judge::lists(machine, map, cpus, (&facts, scope), self.policy);
-        let (lists, told) = judge(Scope::All)?;
+        let (lists, told, shown) = judge(Scope::All)?;
         let judged = Judged { lists, ..Judged::default() };
         let of_users = match recorded.untraced {
             true => None,
             // As far as allocations and frees alone tell.
             false => {
-                let (_, Told { mut untraced, .. }) = judge(Scope::Users)?;
+                let (_, Told { mut untraced, .. }, _) = judge(Scope::Users)?;
                 // Without refills and drains, a page that is never seen again may have been
                 // drained.
                 untraced.retain(|untraced| untraced.freed);
@@ -220,10 +223,11 @@ impl<'r> Replay<'r> {
             }
         };
         let untraced = of_users.as_deref().unwrap_or(&told.untraced);
-        // Events are kept once: the program is made when the judge has let go of what it needed.
+        let kernel = KernelMoves::new(&facts);
+        // Facts and the program together are the most that a long trace would keep in memory.
+        drop(facts);
         let options = ReadOptions { limit: self.limit, recorded, untraced };
         let mut program = self.read((machine, map), options, watch)?;
-        program.facts = facts;
         let polls = self.recording.polls()?;
         let settings = Settings::of(self.recording)?;
         let altered = altered(&polls, machine, &settings, program.start_ns);
@@ -252,6 +256,8 @@ impl<'r> Replay<'r> {
             program,
             judged,
             told,
+            shown,
+            kernel,
             not_judged,
             lock_waits,
             of_others_percent,
@@ -276,6 +282,10 @@ pub(crate) struct Prepared {
     pub program: Program,
     pub judged: Judged,
     pub told: Told,
+    /// What the events show together.
+    pub shown: Shown,
+    /// What moved in blocks, as far as single events tell.
+    pub kernel: KernelMoves,
     pub not_judged: Vec<NotJudged>,
     pub lock_waits: Option<LockWaits>,
     pub of_others_percent: Option<f64>,

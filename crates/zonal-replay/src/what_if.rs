@@ -13,7 +13,7 @@ use zonal_core::policy::Policy;
 use zonal_trace::{MachineDescription, Recording};
 
 use crate::error::ReplayError;
-use crate::facts::{Fact, FactKind};
+use crate::facts::{Fact, FactKind, Facts};
 use crate::fidelity;
 use crate::locks::LockWaits;
 use crate::moves::{Moves, total};
@@ -138,9 +138,10 @@ pub struct KernelMoves {
 }
 
 impl KernelMoves {
-    fn new(program: &Program) -> KernelMoves {
-        let mut kernel = KernelMoves { moves: total(&program.kernel), ..KernelMoves::default() };
-        let facts = || program.facts.from(program.facts.start());
+    /// What blocks tell; base pages, holds and bursts are the program's.
+    pub(crate) fn new(facts: &Facts) -> KernelMoves {
+        let mut kernel = KernelMoves::default();
+        let facts = || facts.from(facts.start());
         kernel.traced_block_ns = traced_block_ns(facts());
         for fact in facts() {
             match fact.kind {
@@ -203,9 +204,8 @@ impl<'r> WhatIf<'r> {
         let replay = limit.map_or(replay, |events| replay.limit(events));
         let settings = Settings::of(recording)?;
         let prepared = replay.prepare((&machine, &map), Recorded::default(), watch)?;
-        let Prepared { mut program, told, not_judged, lock_waits, .. } = prepared;
-        let kernel = KernelMoves::new(&program);
-        program.facts.forget();
+        let Prepared { program, told, not_judged, lock_waits, .. } = prepared;
+        let kernel = KernelMoves { moves: total(&program.kernel), ..prepared.kernel };
         let mut what_if = WhatIf {
             machine,
             program,

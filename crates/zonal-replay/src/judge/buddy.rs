@@ -20,7 +20,7 @@ use zonal_core::types::{Migratetype, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pf
 use zonal_core::zone::state::LockedZone;
 
 use crate::build::{Rebuilt, Script};
-use crate::facts::{Fact, FactKind, Facts, Next, Scope};
+use crate::facts::{Fact, FactKind, Shown};
 use crate::zones::ZoneMap;
 
 /// How the buddies did, given the kernel's frees and takes before.
@@ -85,7 +85,7 @@ impl BuddyVerdict {
 
 /// Judges the buddies of a machine that was brought into the state at the start.
 pub struct BuddyJudge<'r, 'a> {
-    facts: &'r Facts,
+    shown: &'r Shown,
     map: &'r ZoneMap,
     rebuilt: &'r Rebuilt<'a>,
     /// Step of the trace's clock.
@@ -97,13 +97,15 @@ pub struct BuddyJudge<'r, 'a> {
     parked: HashMap<u64, (Order, bool)>,
     /// By zone: time and CPU of the last move.
     last: Vec<(u64, u16)>,
+    /// The last fallback, until the block comes again as a refill's.
+    fallen: Option<Fact>,
     verdict: BuddyVerdict,
 }
 
 impl<'r, 'a> BuddyJudge<'r, 'a> {
-    /// A judge on a machine in the state at the start of `facts`.
+    /// A judge on a machine in the state at the start of the replay.
     pub fn new(
-        facts: &'r Facts,
+        shown: &'r Shown,
         map: &'r ZoneMap,
         rebuilt: &'r Rebuilt<'a>,
         step_ns: u64,
@@ -119,33 +121,34 @@ impl<'r, 'a> BuddyJudge<'r, 'a> {
         let last = vec![(0, u16::MAX); map.zones().len()];
         let (known, parked) = (HashSet::new(), HashMap::new());
         let verdict = BuddyVerdict::default();
-        BuddyJudge { facts, map, rebuilt, step_ns, known, parked, last, verdict }
+        let fallen = None;
+        BuddyJudge { shown, map, rebuilt, step_ns, known, parked, last, fallen, verdict }
     }
 
-    /// Judges everything from the start on.
-    pub fn run(mut self) -> BuddyVerdict {
-        let next = self.facts.next(Scope::All);
-        let start = self.facts.start();
-        // The last fallback of each CPU, until the block comes again as a refill's.
-        let mut fallen: Option<Fact> = None;
-        for (fact, next) in self.facts.from(start).zip(&next[start..]) {
-            let again = fallen.is_some_and(|last| (last.cpu, last.pfn) == (fact.cpu, fact.pfn));
-            match fact.kind {
-                FactKind::Refill | FactKind::Direct if again => fallen = None,
-                FactKind::Refill | FactKind::Direct => {
-                    // Up to 6.14 the fallback's own event may come behind.
-                    let behind = *next == Next::Is(FactKind::Fallback);
-                    self.take(&fact, behind);
-                }
-                FactKind::Fallback if fact.was != fact.is || !self.is_out(&fact) => {
-                    self.take(&fact, true);
-                    fallen = Some(fact);
-                }
-                FactKind::Drain => self.free(&fact),
-                FactKind::Free if self.past_lists(&fact) => self.free(&fact),
-                _ => {}
-            }
+    /// Judges the next fact; those before the start are left out.
+    pub fn see(&mut self, at: usize, fact: &Fact) {
+        if at < self.shown.start {
+            return;
         }
+        let again = self.fallen.is_some_and(|last| (last.cpu, last.pfn) == (fact.cpu, fact.pfn));
+        match fact.kind {
+            FactKind::Refill | FactKind::Direct if again => self.fallen = None,
+            FactKind::Refill | FactKind::Direct => {
+                // Up to 6.14 the fallback's own event may come behind.
+                self.take(fact, self.shown.is_before_fallback(at));
+            }
+            FactKind::Fallback if fact.was != fact.is || !self.is_out(fact) => {
+                self.take(fact, true);
+                self.fallen = Some(*fact);
+            }
+            FactKind::Drain => self.free(fact),
+            FactKind::Free if self.past_lists(fact) => self.free(fact),
+            _ => {}
+        }
+    }
+
+    /// What was judged so far.
+    pub fn verdict(self) -> BuddyVerdict {
         self.verdict
     }
 

@@ -188,18 +188,16 @@ impl<'r, 'a> Lists<'r, 'a> {
 
 /// Moves the first of these slots after the others.
 fn to_top(slots: &[AtomicU32]) {
-    for pair in slots.windows(2) {
-        let (lower, upper) = (pair[0].load(Relaxed), pair[1].load(Relaxed));
-        pair[0].store(upper, Relaxed);
-        pair[1].store(lower, Relaxed);
-    }
+    let Some((last, _)) = slots.split_last() else { return };
+    let moved = slots[0].load(Relaxed);
+    slots.windows(2).for_each(|pair| pair[0].store(pair[1].load(Relaxed), Relaxed));
+    last.store(moved, Relaxed);
 }
 
 /// Moves the last of these slots before the others.
 fn to_bottom(slots: &[AtomicU32]) {
-    for pair in slots.windows(2).rev() {
-        let (lower, upper) = (pair[0].load(Relaxed), pair[1].load(Relaxed));
-        pair[0].store(upper, Relaxed);
-        pair[1].store(lower, Relaxed);
-    }
+    let Some((last, _)) = slots.split_last() else { return };
+    let moved = last.load(Relaxed);
+    slots.windows(2).rev().for_each(|pair| pair[1].store(pair[0].load(Relaxed), Relaxed));
+    slots[0].store(moved, Relaxed);
 }

@@ -31,7 +31,7 @@ mod pages;
 
 use serde::Serialize;
 use zonal_core::policy::Policy;
-use zonal_trace::MachineDescription;
+use zonal_trace::{Event, MachineDescription};
 
 use self::buddy::BuddyJudge;
 pub use self::buddy::{BuddyDifferences, BuddyVerdict};
@@ -40,7 +40,7 @@ use self::lists::{Lists, Outcome};
 use self::pages::{Pages, Place};
 use crate::build::{Plan, Rebuilt};
 use crate::error::ReplayError;
-use crate::facts::{BlockTypes, Fact, FactKind, Facts, Next, Scope};
+use crate::facts::{BlockTypes, Fact, FactKind, Facts, Next, Scope, Shown, Stream};
 use crate::program::Program;
 use crate::start::{self, Known};
 use crate::told::{FirstRefill, ListKey, StartList, Told, Untraced};
@@ -119,7 +119,7 @@ impl ListVerdict {
 }
 
 /// Judges the core's choices one at a time, each from the kernel's state; also finds what no event
-/// says.
+/// says, and what the facts show.
 ///
 /// # Errors
 /// If the machine cannot be rebuilt.
@@ -129,40 +129,49 @@ pub fn lists(
     cpus: u32,
     (facts, scope): (&Facts, Scope),
     policy: Policy,
-) -> Result<(ListVerdict, Told), ReplayError> {
+) -> Result<(ListVerdict, Told, Shown), ReplayError> {
     let plan = Plan::new(description, map, cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
     let types = BlockTypes::new(facts, scope);
-    Ok(Judge::new((facts, scope), &types, map, &rebuilt).run())
+    let next = facts.next(scope);
+    let (verdict, told) = Judge::new((facts, scope), (&types, &next), map, &rebuilt).run();
+    Ok((verdict, told, Shown::new(facts, types, &next)))
 }
 
 /// Judges the choices of the buddies in the same way, with everything else told.
 ///
 /// # Errors
-/// If the machine cannot be rebuilt.
+/// If the machine cannot be rebuilt; what `each` returns, which is given a function to call for each
+/// event.
 pub fn buddies(
-    description: &MachineDescription,
-    map: &ZoneMap,
+    (description, map): (&MachineDescription, &ZoneMap),
     program: &Program,
     policy: Policy,
-    told: &Told,
+    (told, shown): (&Told, &Shown),
+    each: impl FnOnce(&mut dyn FnMut(&Event)) -> Result<(), ReplayError>,
 ) -> Result<BuddyVerdict, ReplayError> {
     let plan = Plan::new(description, map, program.cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
-    let types = BlockTypes::new(&program.facts, Scope::All);
-    let known = Known { program, types: Some(&types), lists: Some(&told.lists) };
+    let known = Known { program, shown: Some(shown), lists: Some(&told.lists) };
     start::bring_up(&rebuilt, description, map, &known)?;
     let step_ns = description.clock.step_ns.into();
-    Ok(BuddyJudge::new(&program.facts, map, &rebuilt, step_ns).run())
+    let mut judge = BuddyJudge::new(shown, map, &rebuilt, step_ns);
+    let mut stream = Stream::default();
+    each(&mut |event| {
+        if let Some((at, fact)) = stream.see(event) {
+            judge.see(at, &fact);
+        }
+    })?;
+    Ok(judge.verdict())
 }
 
 /// Runs all of `facts`; counts from their start on.
 struct Judge<'r, 'a> {
     facts: &'r Facts,
     scope: Scope,
-    next: Vec<Next>,
+    next: &'r [Next],
     types: &'r BlockTypes,
     map: &'r ZoneMap,
     pages: Pages,
@@ -180,14 +189,14 @@ impl<'r, 'a> Judge<'r, 'a> {
     /// A judge on its own machine, with empty lists.
     fn new(
         (facts, scope): (&'r Facts, Scope),
-        types: &'r BlockTypes,
+        (types, next): (&'r BlockTypes, &'r [Next]),
         map: &'r ZoneMap,
         rebuilt: &'r Rebuilt<'a>,
     ) -> Judge<'r, 'a> {
         Judge {
             facts,
             scope,
-            next: facts.next(scope),
+            next,
             types,
             map,
             pages: Pages::default(),

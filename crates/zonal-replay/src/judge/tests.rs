@@ -38,8 +38,8 @@ fn judge(events: &[(u32, EventKind)]) -> (ListVerdict, Told) {
     let mut records = plan.records().unwrap();
     let rebuilt = plan.allocator(&mut records).unwrap();
     let types = BlockTypes::new(&facts, Scope::All);
-    let (verdict, told) = Judge::new((&facts, Scope::All), &types, &map, &rebuilt).run();
-    (verdict, told)
+    let next = facts.next(Scope::All);
+    Judge::new((&facts, Scope::All), (&types, &next), &map, &rebuilt).run()
 }
 
 fn on_cpu_0(events: Vec<EventKind>) -> (ListVerdict, Told) {

@@ -140,7 +140,10 @@ pub fn facts(
 }
 
 /// Calls `then` for each event, as far as `limit` says.
-fn each(
+///
+/// # Errors
+/// The first error of the stream, or [`ReplayError::Stopped`].
+pub fn each(
     machine: &MachineDescription,
     events: impl Iterator<Item = Result<Event, TraceError>>,
     limit: Option<u64>,
@@ -224,7 +227,6 @@ impl<'a> Compiler<'a> {
                 start_ns: 0,
                 counts: Counts::default(),
                 kernel: MovesByPlace::new(),
-                facts: Facts::default(),
                 changes: Vec::new(),
                 early: BTreeMap::new(),
             },

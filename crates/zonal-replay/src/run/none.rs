@@ -20,7 +20,7 @@ use super::outcome::{Outcome, Placement};
 use super::timeline::{Sample, Timeline};
 use crate::build::{self, Plan, Rebuilt};
 use crate::error::ReplayError;
-use crate::facts::{BlockTypes, Scope};
+use crate::facts::Shown;
 use crate::moves::{Moves, MovesByPlace};
 use crate::program::{NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
@@ -49,6 +49,8 @@ pub struct Setup<'s> {
     pub settings: &'s Settings,
     /// Written before the start, over the recorded values.
     pub sysctls: &'s [(Sysctl, i64)],
+    /// What the events show together: the types of pageblocks, if they are told.
+    pub shown: Option<&'s Shown>,
     /// Samples at the end of each bin.
     pub timeline: Option<&'s mut Timeline>,
     /// Holds of zone locks at their times.
@@ -66,8 +68,8 @@ impl<'s> Setup<'s> {
         (told, settings): (&'s Told, &'s Settings),
     ) -> Setup<'s> {
         let (cpus, sysctls, explain) = (program.cpus, &[][..], None);
-        let (timeline, holds) = (None, None);
-        Setup { policy, cpus, recorded, told, settings, sysctls, timeline, holds, explain }
+        let (shown, timeline, holds) = (None, None, None);
+        Setup { policy, cpus, recorded, told, settings, sysctls, shown, timeline, holds, explain }
     }
 }
 
@@ -83,13 +85,12 @@ pub fn replay(
     setup: Setup<'_>,
     watch: &mut Watch<'_>,
 ) -> Result<(Outcome, State), ReplayError> {
-    let Setup { policy, cpus, recorded, told, settings, sysctls, timeline, holds, explain } = setup;
+    let Setup { policy, cpus, recorded, told, settings, sysctls, .. } = setup;
+    let Setup { shown, timeline, holds, explain, .. } = setup;
     let plan = Plan::new(description, map, cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
-    let types = recorded.blocktypes.then(|| BlockTypes::new(&program.facts, Scope::All));
-    let known =
-        Known { program, types: types.as_ref(), lists: recorded.lists.then_some(&told.lists) };
+    let known = Known { program, shown, lists: recorded.lists.then_some(&told.lists) };
     let started = start::bring_up(&rebuilt, description, map, &known)?;
     let mut notes = build::set_watermarks(&rebuilt.allocator, description, map, settings)?;
     for (sysctl, value) in sysctls {

@@ -31,7 +31,7 @@ use self::cached::{Cached, Chooser};
 pub use self::sampled::machine;
 use crate::build::{Rebuilt, Script};
 use crate::error::ReplayError;
-use crate::facts::BlockTypes;
+use crate::facts::Shown;
 use crate::program::{Origin, Program};
 use crate::told::{ListKey, StartList};
 use crate::zones::ZoneMap;
@@ -83,8 +83,8 @@ pub struct StartReport {
 pub struct Known<'a> {
     /// The trace.
     pub program: &'a Program,
-    /// The types of pageblocks, if known.
-    pub types: Option<&'a BlockTypes>,
+    /// What the events show together, the types of pageblocks among it, if that is to be known.
+    pub shown: Option<&'a Shown>,
     /// The pages of each list, if known.
     pub lists: Option<&'a BTreeMap<ListKey, StartList>>,
 }
@@ -112,15 +112,15 @@ pub fn bring_up(
     map: &ZoneMap,
     known: &Known<'_>,
 ) -> Result<Started, ReplayError> {
-    let Known { program, types, lists } = *known;
+    let Known { program, shown, lists } = *known;
     let chooser = Chooser { program, map, lists: rebuilt.allocator.tables().lists(), told: lists };
     let mut report = StartReport::default();
     let mut warm = Vec::new();
     let mut blocks = vec![NO_BLOCK; program.slots.len()];
     if rebuilt.allocator.tables().grouping() {
         tag_pageblocks(rebuilt, program, map);
-        if let Some(types) = types {
-            tag_as_recorded(rebuilt, program, types, map);
+        if let Some(shown) = shown {
+            tag_as_recorded(rebuilt, shown, map);
         }
     }
     for (index, zone) in map.zones().iter().enumerate() {
@@ -248,8 +248,8 @@ fn tag_pageblocks(rebuilt: &Rebuilt<'_>, program: &Program, map: &ZoneMap) {
 }
 
 /// Gives pageblocks the types that the trace tells.
-fn tag_as_recorded(rebuilt: &Rebuilt<'_>, program: &Program, types: &BlockTypes, map: &ZoneMap) {
-    for (pfn, mt) in types.all_at(program.facts.start()) {
+fn tag_as_recorded(rebuilt: &Rebuilt<'_>, shown: &Shown, map: &ZoneMap) {
+    for (pfn, mt) in shown.types.all_at(shown.start) {
         let Some(zone) = map.of(pfn.max(1)) else { continue };
         let frames = rebuilt.frames(zone);
         if let Some(idx) = frames.index(Pfn(pfn)) {
