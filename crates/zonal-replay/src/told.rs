@@ -24,14 +24,18 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// With the times of the workers, where the recorder had left pages on lists and events or
-    /// drains show them. When a worker runs follows from when it ran before the trace, as what
+    /// With the times of the workers, where events show them, or drains do and the recorder had
+    /// left pages on lists. When a worker runs follows from when it ran before the trace, as what
     /// lists hold does, and no file tells it: a second later, lists that were drained a batch at a
     /// time have been emptied by frees.
     pub(crate) fn with_workers(self, machine: &MachineDescription, facts: &Facts) -> Recorded {
-        let is_told = |fact: Fact| matches!(fact.kind, FactKind::Refresh | FactKind::Drain);
-        let shows = || facts.from(0).any(is_told);
-        Recorded { decay: self.decay || (is_warm(machine) && shows()), ..self }
+        let is_warm = is_warm(machine);
+        let is_told = |fact: Fact| match fact.kind {
+            FactKind::Refresh => true,
+            FactKind::Drain => is_warm,
+            _ => false,
+        };
+        Recorded { decay: self.decay || facts.from(0).any(is_told), ..self }
     }
 
     /// With the lists at the start, where the recorder had left pages on them, and refills and

@@ -86,9 +86,9 @@ pub enum Memory {
 /// Recorded actions of the kernel.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UseRecorded {
-    /// When each CPU's statistics worker ran, on which lists decay. Without it: each whole second
-    /// of the trace's clock. Where the trace has no events of the workers: in the rhythm that the
-    /// drains without a free show.
+    /// When each CPU's statistics worker ran, on which lists decay; told in any case where the
+    /// trace has events of the workers. Where it has none: in the rhythm that the drains without a
+    /// free show. Without it: each whole second of the trace's clock.
     Decay,
     /// The migratetypes of pageblocks, as refills, drains and fallbacks of the whole trace tell
     /// them. Without it: Movable, or what most allocations in the pageblock asked for.
