@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::scratch::Scratch;
+use crate::trace::of_trace;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zonal_replay::{Phase, Progress};
@@ -146,7 +147,11 @@ impl Target {
         // What is no plain file is not made anew, nor cut.
         let file = fs::File::options().write(true).create(self.part.is_some()).open(place);
         let mut file = BufWriter::new(file.with_context(failed)?);
-        let filled = fill(&mut file).with_context(failed)?;
+        let filled = match fill(&mut file) {
+            // A recording that cannot be read is no fault of the output.
+            Err(error) if of_trace(&error).is_some() => return Err(error),
+            filled => filled.with_context(failed)?,
+        };
         // What a dropped buffer cannot write is lost without a word.
         file.flush().with_context(failed)?;
         if let Some((part, _)) = &self.part {

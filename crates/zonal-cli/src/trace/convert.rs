@@ -8,6 +8,7 @@ use anyhow::{anyhow, bail};
 use zonal_lab::recipe::quoted;
 use zonal_parquet::{is_parquet, read_events, write_events};
 use zonal_perfetto::{is_perfetto, read_trace, write_trace};
+use zonal_replay::ReplayError;
 use zonal_trace::make::{MakeError, Written, convert};
 use zonal_trace::{TraceError, TraceErrorKind};
 
@@ -44,9 +45,14 @@ impl Foreign {
     }
 }
 
-/// What to do about a file that no reader of traces knows: a form of other programs has a way here.
-pub fn remedy(error: &anyhow::Error) -> Option<String> {
-    let error = error.chain().find_map(|cause| cause.downcast_ref::<TraceError>())?;
+/// What to do about a file that no reader of traces knows, where a form of other programs has a way
+/// here, and about one that is damaged.
+pub fn remedy(whole: &anyhow::Error) -> Option<String> {
+    let error = of_trace(whole)?;
+    if is_damage(error.kind()) {
+        let text = output::chain(whole);
+        return Some(format!("{text}; copy it again from where it was recorded, or record again"));
+    }
     let path = Some(error.file()).filter(|_| {
         let kind = error.kind();
         matches!(kind, TraceErrorKind::UnknownFormat { .. } | TraceErrorKind::Missing { .. })
@@ -61,6 +67,37 @@ pub fn remedy(error: &anyhow::Error) -> Option<String> {
          first, `zonal trace convert {from} {to}`",
         path.display()
     ))
+}
+
+/// The fault of a trace that is read, whoever reads it: some pass it on as their own.
+pub fn of_trace(error: &anyhow::Error) -> Option<&TraceError> {
+    error.chain().find_map(|cause| {
+        let passed_on = || match cause.downcast_ref::<ReplayError>()? {
+            ReplayError::Trace(error) => Some(error),
+            _ => None,
+        };
+        let made = || match cause.downcast_ref::<MakeError>()? {
+            MakeError::Trace(error) => Some(error),
+            _ => None,
+        };
+        let exported = || match cause.downcast_ref::<zonal_perfetto::Error>()? {
+            zonal_perfetto::Error::Trace(error) => Some(error),
+            _ => None,
+        };
+        cause.downcast_ref().or_else(passed_on).or_else(made).or_else(exported)
+    })
+}
+
+/// Whether a file is not as it was written.
+fn is_damage(kind: &TraceErrorKind) -> bool {
+    matches!(
+        kind,
+        TraceErrorKind::Empty { .. }
+            | TraceErrorKind::CutShort { .. }
+            | TraceErrorKind::CompressionCutShort
+            | TraceErrorKind::CompressionDamaged { .. }
+            | TraceErrorKind::ChecksumDiffers { .. }
+    )
 }
 
 /// Writes a trace in another form.

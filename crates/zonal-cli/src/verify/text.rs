@@ -84,7 +84,8 @@ pub fn outcome(outcome: &Outcome) -> String {
     let (now, tried) = measured.runs;
     text.push_str(&format!(
         "\n{now} runs as it is and {tried} with the setting, in random order by seed {}; counts \
-         are of a run,\nfrom recordings. {} is {} again.\n",
+         are of the\nwhole host during a run, whatever else it does, from recordings. {} is {} \
+         again.\n",
         registered.seed,
         registered.setting.split('=').next().unwrap_or_default(),
         registered.now

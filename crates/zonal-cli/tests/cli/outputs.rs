@@ -141,6 +141,17 @@ fn a_trace_that_is_cut_short_says_so() {
             let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
             assert!(json["damage"].as_str().unwrap().contains("cut short"), "{json}");
         }
+        // It is no fault of the output, and something can be done.
+        let output = place.file("out.perfetto-trace");
+        let cut = place.file(&format!("cut-{name}"));
+        let failed = zonal(&["trace", "convert", text(&cut), text(&output)]);
+        let message = stderr(&failed);
+        assert_eq!(failed.status.code(), Some(2), "{message}");
+        assert!(
+            !message.contains("cannot write") && message.contains("copy it again"),
+            "{message}"
+        );
+        assert!(!output.exists());
     }
 }
 
