@@ -13,6 +13,16 @@ pub enum ReplayError {
     /// The recording cannot be read; the error names file and place.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// The recording has no allocations and frees.
+    #[error(
+        "{recording} was recorded without allocations and frees (--moves), so there is nothing to \
+         replay; `zonal advise` says what the moves in it cost, and a recording without --moves, \
+         in windows (--every, --for) where that costs too much, can be replayed"
+    )]
+    MovesAlone {
+        /// The recording.
+        recording: String,
+    },
     /// The recorded machine cannot exist.
     #[error("the recorded machine")]
     Machine(#[source] MachineError),

@@ -109,6 +109,7 @@ impl<'r> Replay<'r> {
         watch: &mut Watch<'_>,
     ) -> Result<Report, ReplayError> {
         let Replay { recording, policy, .. } = *self;
+        self.require_uses()?;
         let machine = &*start::machine(recording)?;
         let map = ZoneMap::new(machine);
         let Prepared { recorded, program, mut judged, told, shown, not_judged, .. } =
@@ -161,6 +162,7 @@ impl<'r> Replay<'r> {
     /// Bad input, memory that is not available, or [`ReplayError::Stopped`].
     pub fn on_pool(&self, pace: Pace, watch: &mut Watch<'_>) -> Result<Report, ReplayError> {
         let policy = self.policy;
+        self.require_uses()?;
         let machine = self.recording.description();
         let map = ZoneMap::new(machine);
         // Refreshes are not replayed; the recorded ones are counted all the same.
@@ -185,6 +187,7 @@ impl<'r> Replay<'r> {
     /// # Errors
     /// As [`without_memory`](Self::without_memory).
     pub fn end_state(&self, watch: &mut Watch<'_>) -> Result<EndState, ReplayError> {
+        self.require_uses()?;
         let machine = &*start::machine(self.recording)?;
         let map = ZoneMap::new(machine);
         let Prepared { program, told, .. } =
@@ -194,6 +197,15 @@ impl<'r> Replay<'r> {
         let setup = Setup::new(self.policy, recorded, &program, (&told, &settings));
         let (outcome, state) = none::replay(machine, &map, &program, setup, watch)?;
         Ok(EndState { trace: machine.name.clone(), state, faults: outcome.faults })
+    }
+
+    /// Refuses a recording that has nothing to replay.
+    fn require_uses(&self) -> Result<(), ReplayError> {
+        let machine = self.recording.description();
+        match machine.has_moves_alone() {
+            true => Err(ReplayError::MovesAlone { recording: machine.name.clone() }),
+            false => Ok(()),
+        }
     }
 
     /// A program for the recorded machine without memory, the verdict on its per-CPU lists, and

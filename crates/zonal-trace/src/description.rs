@@ -165,9 +165,18 @@ pub struct Flags {
     pub cold_pcp_start: Option<bool>,
     /// Whether waits for spinlocks were recorded.
     pub lock_waits: Option<bool>,
+    /// Whether allocations and frees were recorded, and not only what moves between lists and
+    /// buddies.
+    pub uses: Option<bool>,
 }
 
 impl MachineDescription {
+    /// Whether only moves between lists and buddies were recorded: such a recording cannot be
+    /// replayed.
+    pub fn has_moves_alone(&self) -> bool {
+        self.flags.uses == Some(false)
+    }
+
     /// What is wrong where the recorder counted another number of events than `found`, of those
     /// that [are counted](crate::EventKind::is_counted): no recording can be read that says so.
     pub fn miscounted(&self, found: u64) -> Option<String> {
@@ -279,6 +288,7 @@ fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
             free_high_batch_expected: config.free_high_batch,
             cold_pcp_start: meta.cold_pcp_start,
             lock_waits: meta.lock_waits,
+            uses: meta.uses_recorded,
         },
         prices: meta.prices.clone(),
         events: meta.events_total(),

@@ -54,8 +54,10 @@ pub struct Info<'a> {
     pub events_dropped: Option<u64>,
     /// Time of the state at the start.
     pub start_ns: Option<u64>,
-    /// Whether the machine is described well enough to be rebuilt.
+    /// Whether the machine is described well enough to be rebuilt, and there is more than moves.
     pub can_be_replayed: bool,
+    /// Whether only moves between lists and buddies were recorded.
+    pub moves_alone: bool,
     /// The part that a stream lacks that was cut short.
     pub damage: Option<String>,
 }
@@ -86,7 +88,8 @@ impl Info<'_> {
             events: machine.events,
             events_dropped: machine.events_dropped,
             start_ns: machine.start.as_ref().map(|state| state.t_end_ns),
-            can_be_replayed: machine.require_zones().is_ok(),
+            can_be_replayed: machine.require_zones().is_ok() && !machine.has_moves_alone(),
+            moves_alone: machine.has_moves_alone(),
             damage: recording.check_end().err().map(|error| error.to_string()),
         }
     }
@@ -115,9 +118,10 @@ impl fmt::Display for Info<'_> {
             ("start", number(self.start_ns)),
             (
                 "replay",
-                match self.can_be_replayed {
-                    true => "possible".to_owned(),
-                    false => "needs the zones of the machine: --machine DIR".to_owned(),
+                match (self.moves_alone, self.can_be_replayed) {
+                    (true, _) => "no: moves alone were recorded (--moves), for `advise`".to_owned(),
+                    (false, true) => "possible".to_owned(),
+                    (false, false) => "needs the zones of the machine: --machine DIR".to_owned(),
                 },
             ),
         ];

@@ -108,6 +108,7 @@ pub(crate) struct Meta {
     pub(crate) command_pid: Option<i32>,
     pub(crate) cold_pcp_start: Option<bool>,
     pub(crate) lock_waits: Option<bool>,
+    pub(crate) uses_recorded: Option<bool>,
     pub(crate) prices: Option<HoldPrices>,
     pub(crate) lab: Option<MetaLab>,
     pub(crate) config: MetaConfig,

@@ -103,9 +103,12 @@ fn text(advice: &Advice) -> String {
         ),
         None => "by the prices of each recording".to_owned(),
     };
+    let table = match advice.modelled {
+        true => format!("every number below is modelled; contention: {cost}\n\n{table}\n"),
+        false => format!("prices: {cost}\n"),
+    };
     text.push_str(&format!(
-        "\n{}: Linux {release}, {} CPUs, {} allocations in {:.1} s, by the rules of {}\n\
-         every number below is modelled; contention: {cost}\n\n{table}\n",
+        "\n{}: Linux {release}, {} CPUs, {} allocations in {:.1} s, by the rules of {}\n{table}",
         advice.trace, advice.cpus, advice.allocs, advice.seconds, advice.policy,
     ));
     text.push_str(&lock_table(advice));
@@ -210,14 +213,15 @@ fn verdict(advice: &Advice) -> String {
     };
     let error = &advice.model_error_percent;
     let figures = figures(advice.simulated, (advice.wait_check.as_ref(), advice.reclaim.as_ref()));
-    format!(
-        "{}: {}\nmodel against the kernel on this recording: refilled pages {}, drained pages {}\n\
-         {figures}",
-        advice.verdict.name(),
-        advice.reason,
-        off(error.refill_pages),
-        off(error.drain_pages),
-    )
+    let model = match advice.modelled {
+        true => format!(
+            "model against the kernel on this recording: refilled pages {}, drained pages {}\n",
+            off(error.refill_pages),
+            off(error.drain_pages),
+        ),
+        false => String::new(),
+    };
+    format!("{}: {}\n{model}{figures}", advice.verdict.name(), advice.reason)
 }
 
 /// What each of several recordings says by itself.

@@ -87,6 +87,13 @@ pub struct RecordArgs {
     #[arg(long, alias = "warm")]
     pub no_touch: bool,
 
+    /// Record only what moves between the per-CPU lists and the buddies, waits and reclaim: no
+    /// allocation and no free, which are most of what recording costs. No setting of the host is
+    /// changed. `zonal advise` says what the allocator costs; what a setting would save it cannot
+    /// say, and there is nothing to replay.
+    #[arg(long)]
+    pub moves: bool,
+
     /// Record no waits for spinlocks (lock:contention_begin and _end), of which busy hosts have
     /// many.
     #[arg(long)]
@@ -142,6 +149,7 @@ impl RecordArgs {
             max_mib: 1024,
             buffer: None,
             no_touch: false,
+            moves: false,
             no_locks: false,
             dry_run: false,
             wait: Duration::ZERO,
@@ -324,8 +332,9 @@ fn options(args: &RecordArgs) -> RecordOptions {
         name,
         workload,
         ring_bytes: args.buffer.map(|mib| mib << 20),
-        // Windows change nothing.
-        cold: !args.no_touch && args.every.is_none(),
+        // Windows change nothing; and which pages lists hold is asked by a replay alone.
+        cold: !args.no_touch && !args.moves && args.every.is_none(),
+        uses: !args.moves,
         locks: !args.no_locks,
         prices: prices::of_this_host(),
         poll_every: args.poll,

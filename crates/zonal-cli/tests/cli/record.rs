@@ -171,6 +171,32 @@ fn a_recording_is_a_trace_that_can_be_replayed() {
 }
 
 #[test]
+fn a_recording_of_moves_has_a_verdict_and_nothing_to_replay() {
+    if !can_record() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.zonal");
+    let load = "dd if=/dev/zero of=/dev/null bs=8M count=50 2>/dev/null; ls -R /etc | wc";
+    let output = record(&file).args(["--moves", "--", "sh", "-c", load]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let of = |arguments: &[&str]| Command::new(ZONAL).args(arguments).arg(&file).output().unwrap();
+    let info = of(&["trace", "info", "--json"]);
+    let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert_eq!(info["can_be_replayed"], false, "{info}");
+    let refused = of(&["replay", "--memory", "none"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("was recorded without allocations and frees (--moves)"));
+    let advice = of(&["advise", "--json"]);
+    assert_eq!(advice.status.code(), Some(0), "{}", stderr(&advice));
+    let advice: serde_json::Value = serde_json::from_slice(&advice.stdout).unwrap();
+    assert_eq!((&advice["modelled"], &advice["setting"]), (&false.into(), &().into()));
+    assert_eq!(advice["changes"].as_array().map(Vec::len), Some(0), "nothing was tried");
+    assert!(advice["allocs"].as_u64() > Some(1000), "by the kernel's count: {advice}");
+    assert_ne!(advice["verdict"], "worth trying");
+}
+
+#[test]
 fn a_recorder_that_is_killed_leaves_nothing_behind() {
     if !can_record() {
         return;

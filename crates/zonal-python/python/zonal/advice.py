@@ -302,7 +302,8 @@ class Advice(Result):
     allocs: int
     """Allocations of the trace; of several recordings the median."""
     modelled: bool
-    """Every number below is of the model."""
+    """Every number below is of the model; false where moves alone were recorded, so that nothing
+    was tried."""
     cost: Optional[HoldCost]
     """Base of the contention; ``None``: several recordings with prices of their own."""
     recorded: Row

@@ -54,7 +54,9 @@ class Info:
     start_ns: Optional[int]
     """Time of the state at the start."""
     can_be_replayed: bool
-    """Whether the machine is described well enough to be rebuilt."""
+    """Whether the machine is described well enough to be rebuilt, and there is more than moves."""
+    moves_alone: bool
+    """Whether only moves between lists and buddies were recorded."""
     damage: Optional[str]
     """The part that a stream lacks that was cut short."""
 

@@ -12,7 +12,9 @@ use super::verdict::{Case, Verdict};
 use crate::error::ReplayError;
 use crate::error::chain;
 use crate::locks::LockWaits;
+use crate::moves::Moves;
 use crate::progress::Watch;
+use crate::readings;
 use crate::reclaim::{Reclaim, ReclaimCost, own_min_free};
 use crate::settings::Settings;
 use crate::unjudged::{NotJudged, ReclaimJudged};
@@ -22,6 +24,10 @@ use crate::what_if::{Trial, WhatIf};
 const UNMEASURED: &str = "blocks have the price of another machine; on the host where it was \
     measured they took up to three times as long, and the ends of savings say so: `zonal lab \
     calibrate`, as root, measures it, and recordings made later keep it";
+
+/// What is said where no allocation and no free was recorded.
+const MOVES_ALONE: &str = "recorded with --moves: no setting was tried, and the number of \
+    allocations is that of the pages of the whole host, by the kernel's own count";
 
 /// The trials.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,7 +90,8 @@ pub struct Advice {
     pub seconds: f64,
     /// Allocations of the trace; of several recordings the median.
     pub allocs: u64,
-    /// Every number below is of the model.
+    /// Every number below is of the model; false where moves alone were recorded, so that nothing
+    /// was tried.
     pub modelled: bool,
     /// Base of the contention; `None`: several recordings with prices of their own, see
     /// `recordings`.
@@ -202,7 +209,7 @@ pub(super) fn measure(
     let policy = changes::policy_of(machine.kernel_release.as_deref());
     let settings = Settings::of(recording)?;
     let changes = changes::all(&settings, &policy, machine.nodes.len(), own_min_free(machine));
-    let changes = selected(changes, options.only)?;
+    let changes = selected(changes, options.only, machine)?;
     let what_if = WhatIf::new(recording, policy, options.limit, watch)?;
     let cost = HoldCost::of_recording(machine)?;
     let seconds = what_if.seconds();
@@ -210,7 +217,7 @@ pub(super) fn measure(
     let base = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let as_recorded = what_if.run(&base, watch)?;
     let faults = as_recorded.faults.clone();
-    let error = ModelError::of(&as_recorded.judged, &what_if.kernel().judged);
+    let error = error_of(machine, &as_recorded.judged, &what_if.kernel().judged);
     let prices = Prices::new(cost, &what_if, &as_recorded);
     let recorded = Row::recorded(as_recorded.counts, prices.contention(&as_recorded, 1, seconds));
     let modelled_us_per_s = recorded.contention.wait_us_per_s;
@@ -227,8 +234,9 @@ pub(super) fn measure(
     let kernels = prices.cost.work_us_per_s(what_if.kernel(), seconds);
     let waits = prices.check.measured_us_per_s.unwrap_or(modelled_us_per_s);
     let case = Case::new(&what_if, kernels + waits, &prices, error);
+    let case = if machine.has_moves_alone() { of_moves(case, &what_if, recording)? } else { case };
     notes.extend(case.wrong.clone());
-    notes.extend(remarks(&what_if, machine.nodes.len(), &settings));
+    notes.extend(remarks(&what_if, machine, &settings));
     notes.extend(unmeasured(&prices.cost, machine));
     notes.extend(faults.iter().map(|fault| format!("FAILED: {fault}")));
     let advice = Advice {
@@ -240,7 +248,7 @@ pub(super) fn measure(
         cost_percent_of_cpu: case.cost,
         wait_us_per_s: (waits * 1000.0).round() / 1000.0,
         modelled_wait_us_per_s: modelled_us_per_s,
-        wait_check: Some(prices.check),
+        wait_check: (!case.has_moves_alone).then_some(prices.check),
         lock_waits: what_if.lock_waits().cloned(),
         reclaim: what_if.reclaim().map(Reclaim::cost),
         model_error_percent: error,
@@ -253,8 +261,8 @@ pub(super) fn measure(
         policy: policy.name,
         cpus: what_if.cpus(),
         seconds,
-        allocs: what_if.allocs(),
-        modelled: true,
+        allocs: case.allocs,
+        modelled: !case.has_moves_alone,
         cost: Some(prices.cost),
         recorded,
         changes: rows,
@@ -290,13 +298,43 @@ impl Beside<'_, '_> {
     }
 }
 
+/// The model's error, where there is anything to replay.
+fn error_of(machine: &MachineDescription, model: &Moves, kernel: &Moves) -> ModelError {
+    match machine.has_moves_alone() {
+        true => ModelError::default(),
+        false => ModelError::of(model, kernel),
+    }
+}
+
+/// The case of a recording of moves alone.
+fn of_moves(case: Case, what_if: &WhatIf<'_>, recording: &Recording) -> Result<Case, ReplayError> {
+    // What came back that others had taken before says nothing of a setting now.
+    let is_reclaimed = what_if.reclaim().is_some_and(|own| own.cost().reclaimed_pages > 0);
+    let disk_wait = case.disk_wait.filter(|_| is_reclaimed);
+    let allocs = allocated_pages(recording)?;
+    Ok(Case { allocs, disk_wait, has_moves_alone: true, ..case })
+}
+
+/// Pages that the recorded host allocated, by the kernel's own count.
+fn allocated_pages(recording: &Recording) -> Result<u64, ReplayError> {
+    let files = recording.machine_files()?;
+    let [before, after] = [readings::before, readings::after]
+        .map(|reading| reading(&files, "vmstat").unwrap_or_default());
+    let pages = |text: &str| readings::sum(text, |name| name.starts_with("pgalloc_"));
+    Ok(pages(&after).saturating_sub(pages(&before)))
+}
+
 /// Says so where nobody timed the recorded host's kernel.
 fn unmeasured(cost: &HoldCost, machine: &MachineDescription) -> Option<String> {
     (!cost.is_block_measured && !machine.is_simulated).then(|| UNMEASURED.to_owned())
 }
 
 /// What was not tried, and why.
-fn remarks(what_if: &WhatIf<'_>, nodes: usize, settings: &Settings) -> Vec<String> {
+fn remarks(what_if: &WhatIf<'_>, machine: &MachineDescription, settings: &Settings) -> Vec<String> {
+    if machine.has_moves_alone() {
+        return vec![MOVES_ALONE.to_owned()];
+    }
+    let nodes = machine.nodes.len();
     let mut notes = Vec::new();
     if nodes < 2 {
         notes.push("one node: zone_reclaim_mode changes nothing".to_owned());
@@ -315,14 +353,22 @@ fn remarks(what_if: &WhatIf<'_>, nodes: usize, settings: &Settings) -> Vec<Strin
     notes
 }
 
-/// The changes whose names begin with one of `only`; all, if that is empty.
-fn selected(mut changes: Vec<Change>, only: &[String]) -> Result<Vec<Change>, ReplayError> {
+/// The changes whose names begin with one of `only`; all, if that is empty. Moves alone leave none
+/// to try.
+fn selected(
+    mut changes: Vec<Change>,
+    only: &[String],
+    machine: &MachineDescription,
+) -> Result<Vec<Change>, ReplayError> {
+    let can_try = !machine.has_moves_alone();
     let begins = |change: &Change, name: &String| change.name.starts_with(name);
     if let Some(name) = only.iter().find(|name| !changes.iter().any(|c| begins(c, name))) {
         let there = changes.into_iter().map(|change| change.name).collect();
         return Err(ReplayError::NoSuchChange { name: name.clone(), there });
     }
-    changes.retain(|change| only.is_empty() || only.iter().any(|name| begins(change, name)));
+    let is_wanted =
+        |change: &Change| only.is_empty() || only.iter().any(|name| begins(change, name));
+    changes.retain(|change| can_try && is_wanted(change));
     Ok(changes)
 }
 

@@ -70,8 +70,12 @@ fn fits(first: &Recording, other: &Recording) -> Result<(), ReplayError> {
         Ok(if all.is_empty() { "the kernel's own settings".to_owned() } else { all.join(" ") })
     };
     let release = |release: &Option<String>| release.clone().unwrap_or("unknown".to_owned());
-    let pages = |machine: &zonal_trace::MachineDescription| -> u64 {
+    let pages = |machine: &MachineDescription| -> u64 {
         machine.zones.iter().map(|zone| zone.present).sum()
+    };
+    let recorded = |machine: &MachineDescription| match machine.has_moves_alone() {
+        true => "moves alone".to_owned(),
+        false => "allocations and frees too".to_owned(),
     };
     let cpus = |cpus: Option<u32>| cpus.map_or("unknown".to_owned(), |cpus| cpus.to_string());
     let (of_a, of_b) = (pages(a), pages(b));
@@ -81,6 +85,7 @@ fn fits(first: &Recording, other: &Recording) -> Result<(), ReplayError> {
         ("number of CPUs", cpus(a.cpus), cpus(b.cpus)),
         ("number of nodes", a.nodes.len().to_string(), b.nodes.len().to_string()),
         ("settings", settings(first)?, settings(other)?),
+        ("what was recorded", recorded(a), recorded(b)),
     ]
     .into_iter()
     .find(|(_, of_first, of_other)| of_first != of_other)
@@ -150,7 +155,7 @@ fn together(all: &[Measured]) -> Advice {
         seconds: middle(|one| one.advice.seconds),
         allocs: middle(|one| one.advice.allocs as f64).round() as u64,
         recordings,
-        modelled: true,
+        modelled: !case.has_moves_alone,
         cost: first.cost.clone().filter(|_| is_one_cost),
         recorded,
         changes: row::joined(rows),
@@ -178,6 +183,7 @@ fn joint_case(known: &[&Measured]) -> Case {
         reclaim: all_have.then(|| super::row::over(costs.iter().copied())),
         disk_wait: (!waits.is_empty()).then(|| median(waits.iter().copied())),
         wrong: known.iter().find_map(|one| one.case.wrong.clone()),
+        has_moves_alone: known.iter().all(|one| one.case.has_moves_alone),
     }
 }
 

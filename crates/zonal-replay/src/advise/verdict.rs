@@ -64,6 +64,8 @@ pub(super) struct Case {
     pub disk_wait: Option<f64>,
     /// A setting that is wrong on its face, in words.
     pub wrong: Option<String>,
+    /// Only moves between lists and buddies were recorded: no setting can be tried by the model.
+    pub has_moves_alone: bool,
 }
 
 impl Case {
@@ -86,12 +88,16 @@ impl Case {
             reclaim: what_if.reclaim().map(|reclaim| reclaim.cost().percent_of_cpu),
             disk_wait: what_if.reclaim().and_then(Reclaim::disk_wait_percent),
             wrong: what_if.reclaim().and_then(Reclaim::wrong),
+            has_moves_alone: false,
         }
     }
 
     /// Why the recording says nothing about the load, if so.
     pub(super) fn says_nothing(&self) -> Option<String> {
         let Case { ref not_judged, seconds, allocs, error, .. } = *self;
+        if self.has_moves_alone {
+            return None;
+        }
         let share = unjudged::share(not_judged, seconds);
         if share > NOT_JUDGED_MAX && !self.is_little() {
             let mut why: Vec<&str> = not_judged.iter().flat_map(|n| n.reason.split("; ")).collect();
@@ -208,8 +214,56 @@ impl Case {
         reason
     }
 
+    /// Decides by what the kernel moved, where no setting can be tried: none saves more than all
+    /// that the allocator and reclaim cost.
+    fn by_moves(&self) -> (Verdict, String) {
+        let Case { cost, price_most, seconds, allocs, disk_wait, .. } = *self;
+        if allocs < ALLOCS_MIN {
+            let reason = format!(
+                "too few events: {allocs} pages were allocated in {seconds:.1} s, at least \
+                 {ALLOCS_MIN} are needed; record for longer"
+            );
+            return (Verdict::NotKnown, reason);
+        }
+        let costs = format!(
+            "the allocator's waits and refills cost {cost:.3} % of a CPU here (at most {:.3})",
+            cost * price_most
+        );
+        let of_reclaim = self.reclaim.unwrap_or_default();
+        let is_little = cost * price_most + of_reclaim.high < WORTH_PERCENT;
+        // Little of a CPU may be much of a disk's time.
+        let is_waited_for = of_reclaim.high > 0.0 && disk_wait.unwrap_or(0.0) >= WORTH_PERCENT;
+        if is_little && !is_waited_for && self.wrong.is_none() {
+            return (
+                Verdict::ChangeNothing,
+                format!("{costs}, and no setting saves more than that"),
+            );
+        }
+        let mut parts = vec![costs];
+        if of_reclaim.high >= WORTH_PERCENT / 100.0 {
+            parts.push(self.reclaim_costs());
+        }
+        if is_waited_for {
+            parts.push(format!(
+                "some task waited for a disk {:.1} % of the time, and what was reclaimed was read \
+                 again",
+                disk_wait.unwrap_or(0.0)
+            ));
+        }
+        parts.extend(self.wrong.clone());
+        parts.push(
+            "what a setting saves of it is not known without allocations and frees: record \
+             without --moves, in windows (--every, --for) where that costs too much"
+                .to_owned(),
+        );
+        (Verdict::NotKnown, parts.join("; "))
+    }
+
     /// Decides. `rows` are all changes that were tried.
     pub(super) fn decide(&self, rows: &[Row]) -> (Verdict, String) {
+        if self.has_moves_alone {
+            return self.by_moves();
+        }
         if let Some(known) = self.by_reclaim(rows) {
             return known;
         }
@@ -310,6 +364,7 @@ mod tests {
             reclaim: None,
             disk_wait: None,
             wrong: None,
+            has_moves_alone: false,
         }
     }
 
@@ -321,6 +376,29 @@ mod tests {
             saving_percent_of_cpu: saving,
             ..Row::default()
         }]
+    }
+
+    #[test]
+    fn by_moves_alone_little_is_nothing_and_more_is_not_known() {
+        let by = |change: fn(&mut Case)| {
+            let mut case =
+                Case { has_moves_alone: true, error: ModelError::default(), ..case(0.1) };
+            change(&mut case);
+            let (verdict, reason) = case.decide(&[]);
+            (verdict == Verdict::ChangeNothing, reason)
+        };
+        let (is_nothing, reason) = by(|_| ());
+        assert!(is_nothing && reason.contains("cost 0.100 % of a CPU here (at most 0.150)"));
+        // Prices may be too low, reclaim costs too, and whoever waits for a disk pays in time.
+        let reclaim = |high| Some(Saving { low: 0.0, mid: 0.0, high });
+        assert!(!by(|case| case.cost = 0.4).0);
+        assert!(!by(|case| case.reclaim = Some(Saving { low: 0.1, mid: 0.2, high: 0.4 })).0);
+        let waits = |case: &mut Case| case.disk_wait = Some(30.0);
+        assert!(by(waits).0, "not to read what was reclaimed");
+        assert!(by(|case| case.allocs = 999).1.starts_with("too few events"));
+        let mut waiting = Case { has_moves_alone: true, reclaim: reclaim(0.01), ..case(0.0) };
+        waits(&mut waiting);
+        assert_eq!(waiting.decide(&[]).0, Verdict::NotKnown);
     }
 
     #[test]

@@ -18,8 +18,7 @@ pub fn timeline(
     polls: &[PolledState],
 ) -> Result<Timeline, TraceError> {
     let mut timeline = Timeline::new(program, program.cpus, map);
-    let release = recording.description().kernel_release.as_deref();
-    let mut watcher = Watcher::new(map.clone(), release);
+    let mut watcher = Watcher::of(map.clone(), recording.description());
     let polled = |now: u64, zone: usize, cpu: u32| {
         let last = polls.partition_point(|poll| poll.t_end_ns <= now).checked_sub(1)?;
         let at = &map.zones()[zone];

@@ -25,7 +25,7 @@
 
 use zonal_core::pcp::drain::Chunk;
 use zonal_text::release::KernelRelease;
-use zonal_trace::{Event, EventKind, Notice};
+use zonal_trace::{Event, EventKind, MachineDescription, Notice};
 
 use crate::advise::policy_of;
 use crate::moves::MovesByPlace;
@@ -34,6 +34,10 @@ use crate::zones::ZoneMap;
 /// Blocks of one move follow within a microsecond or two; a timer interrupt in between takes less
 /// than this.
 const GAP_NS: u64 = 1_000_000;
+
+/// The same where no allocation and no free ends a move: between two refills or drains of a list a
+/// batch of pages is used, which takes longer.
+const GAP_OF_MOVES_NS: u64 = 3_000;
 
 /// A worker comes back after `stat_interval`, a second, rounded to whole ones of its clock.
 const WORKER_NS: u64 = 500_000_000;
@@ -59,6 +63,10 @@ pub struct Watcher {
     freed_at: Vec<u64>,
     /// Whether the trace tells when workers run.
     tells_workers: bool,
+    /// After this pause a CPU's move is another one, unless something shows that it goes on.
+    gap_ns: u64,
+    /// The same of drains by one thread.
+    worker_gap_ns: u64,
     moves: MovesByPlace,
 }
 
@@ -99,7 +107,18 @@ impl Watcher {
             before: Vec::new(),
             freed_at: Vec::new(),
             tells_workers: false,
+            gap_ns: GAP_NS,
+            worker_gap_ns: WORKER_NS,
             moves: MovesByPlace::new(),
+        }
+    }
+
+    /// For a recording that may have moves alone: no allocation or free ends a hold there.
+    pub fn of(zones: ZoneMap, machine: &MachineDescription) -> Watcher {
+        let watcher = Watcher::new(zones, machine.kernel_release.as_deref());
+        match machine.has_moves_alone() {
+            true => Watcher { gap_ns: GAP_OF_MOVES_NS, worker_gap_ns: GAP_OF_MOVES_NS, ..watcher },
+            false => watcher,
         }
     }
 
@@ -188,7 +207,7 @@ impl Watcher {
         let before = self.open[event.cpu as usize];
         let goes_on = before.filter(|burst| {
             let is_part = order == 0 && burst.hold_pages % batch != 0 && burst.pid == event.pid;
-            let is_near = event.time_ns - burst.last_ns < GAP_NS;
+            let is_near = event.time_ns - burst.last_ns < self.gap_ns;
             !burst.drain && burst.order == order && (is_near || is_part)
         });
         if goes_on.is_none() {
@@ -219,7 +238,10 @@ impl Watcher {
         let moves = self.moves.entry((zone, event.cpu)).or_default();
         let before = self.open[event.cpu as usize];
         let goes_on = before.filter(|burst| {
-            let pause = if burst.pid == event.pid { WORKER_NS } else { GAP_NS };
+            let pause = match burst.pid == event.pid {
+                true => self.worker_gap_ns,
+                false => self.gap_ns,
+            };
             burst.drain && burst.zone == zone && event.time_ns - burst.last_ns < pause
         });
         let mut hold_pages = goes_on.map_or(0, |burst| burst.hold_pages);
@@ -367,6 +389,34 @@ mod tests {
         let drains = [drain(0), drain(9 * GAP_NS), drain(9 * GAP_NS + WORKER_NS)];
         let drains = moves("6.12.0", &drains);
         assert_eq!((drains.drain_holds, drains.drain_bursts), (2, 2));
+    }
+
+    #[test]
+    fn without_allocations_and_frees_holds_are_told_by_their_pauses() {
+        let recording = zonal_trace::samples::zlib_make_j4().unwrap();
+        let mut machine = recording.description().clone();
+        machine.flags.uses = Some(false);
+        let mut watcher = Watcher::of(ZoneMap::new(&machine), &machine);
+        for event in recording.events() {
+            let event = event.unwrap();
+            let is_use = |kind: &EventKind| {
+                matches!(
+                    kind,
+                    EventKind::Alloc { .. }
+                        | EventKind::Free { .. }
+                        | EventKind::FreeBatched { .. }
+                )
+            };
+            if !is_use(&event.kind) {
+                watcher.see(&event);
+            }
+        }
+        let (of_moves, of_all) = (total(&watcher.finish()), total(&watch(&recording)));
+        let pages = |moves: &Moves| (moves.refill_pages, moves.drain_pages);
+        assert_eq!(pages(&of_moves), pages(&of_all));
+        let holds = |moves: &Moves| (moves.refill_holds + moves.drain_holds) as f64;
+        let off = holds(&of_moves) / holds(&of_all) - 1.0;
+        assert!(off.abs() < 0.05, "{of_moves:?} {of_all:?}");
     }
 
     #[test]

@@ -215,7 +215,7 @@ impl<'a> Compiler<'a> {
             zones,
             reading,
             cold: machine.flags.cold_pcp_start == Some(true),
-            watcher: Watcher::new(zones.clone(), machine.kernel_release.as_deref()),
+            watcher: Watcher::of(zones.clone(), machine),
             table: PageTable::default(),
             begins: Begins::new(machine),
             facts: 0,

@@ -269,6 +269,7 @@ impl Recorder {
             meta["prices"] = json!(prices);
         }
         meta["lock_waits"] = Settings::of(&self.tracefs, &self.roots, &self.options).locks.into();
+        meta["uses_recorded"] = self.options.uses.into();
         meta["dropped_events"] = recorded.dropped.into();
         let text = String::from_utf8_lossy(sampler.lines());
         let polls = parse_polls(&text).unwrap_or_default();

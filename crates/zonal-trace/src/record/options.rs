@@ -20,6 +20,9 @@ pub struct RecordOptions {
     pub ring_bytes: Option<u64>,
     /// Whether lists are emptied first.
     pub cold: bool,
+    /// Whether allocations and frees are recorded. Without them only what moves between lists and
+    /// buddies is, which costs less and cannot be replayed.
+    pub uses: bool,
     /// Whether waits for spinlocks are recorded, where the kernel has events of them.
     pub locks: bool,
     /// Time between samples of `/proc/zoneinfo`.
@@ -37,6 +40,7 @@ impl Default for RecordOptions {
             workload: String::new(),
             ring_bytes: None,
             cold: true,
+            uses: true,
             locks: true,
             poll_every: Duration::from_millis(20),
             prices: None,

@@ -8,7 +8,9 @@ use super::host;
 use super::machine::Roots;
 use super::options::{COLD, FRACTION_LARGE, RecordOptions};
 use super::tracefs::Tracefs;
-use crate::tracefs::{CACHE_EVENTS, LOCK_EVENTS, MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
+use crate::tracefs::{
+    CACHE_EVENTS, LOCK_EVENTS, MORE_EVENTS, PAGE_EVENTS, USE_EVENTS, WORKER_EVENT,
+};
 
 /// Largest size of a ring that is chosen without being asked for.
 const RING_BYTES_MAX: u64 = 256 << 20;
@@ -138,7 +140,8 @@ impl Settings {
         set("buffer_size_kb", &(bytes >> 10).max(4).to_string());
         let root = &tracefs.root;
         let has = |name: &str| event_path(root, name).is_dir();
-        for name in PAGE_EVENTS.iter().chain(MORE_EVENTS.iter().filter(|name| has(name))) {
+        let pages = PAGE_EVENTS.iter().filter(|name| options.uses || !USE_EVENTS.contains(name));
+        for name in pages.chain(MORE_EVENTS.iter().filter(|name| has(name))) {
             set(&format!("events/{}/enable", name.replace(':', "/")), "1");
         }
         let locks = LOCK_EVENTS.iter().filter(|(name, _)| options.locks && has(name));

@@ -330,6 +330,12 @@ fn what_is_touched_is_known_before_and_looking_changes_nothing() {
     }
     let text = Touched::by(&tree.roots(), &options(false)).to_string();
     assert!(text.contains("sysctl none"), "{text}");
+    let moves = RecordOptions { uses: false, ..options(false) };
+    let text = Touched::by(&tree.roots(), &moves).to_string();
+    for event in PAGE_EVENTS {
+        let is_on = text.contains(&format!("events/{}/enable = 1", event.replace(':', "/")));
+        assert_eq!(is_on, !["kmem:mm_page_alloc", "kmem:mm_page_free"].contains(&event), "{event}");
+    }
     // What was foretold is what happens.
     let recorder = tree.begin(false, &mut Lines::default()).unwrap();
     for (name, value) in touched.settings.iter().filter(|(name, _)| name != "tracing_on") {
