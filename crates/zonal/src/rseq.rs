@@ -43,6 +43,8 @@
 //!   the table of pcps has no pcp for.
 //! - **FAST-6** the object that has the sequences is never unloaded: a thread keeps the address of
 //!   its last descriptor in `rseq_cs`, and the kernel reads it when it next takes the CPU away.
+//! - **FAST-7** list 0 of the pcp of a CPU's preferred zone has pages without a type of their own:
+//!   their words have nothing but the tag and the CPU's number, and are made of that number.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod layout;
@@ -92,12 +94,13 @@ pub(crate) const FAST_TO_WORDS: usize = 128;
 
 const _: () = assert!(size_of::<Fast>() < FAST_TO_WORDS, "a zero word lies between (POOL-3)");
 
-/// The address of a pool's [`Fast`], and so of all that lies around it (FAST-5), and the offset by
-/// which a sequence finds its CPU: beside the address, not behind it, so that both load at the same
-/// time.
+/// Where a pool's page words begin, and so where all that lies around them is (FAST-5), and the
+/// offset by which a sequence finds its CPU: beside the address, not behind it, so that both load
+/// at the same time. [`Fast`] is reached by short negative offsets, page words by none: most
+/// accesses of a sequence are to those two, and what it fetches is code, too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FastRef {
-    fast: *const Fast,
+    words: *const AtomicU64,
     /// Where the kernel keeps this thread's rseq area, from the thread pointer; 0 where the fast
     /// path is off.
     pub(crate) area: isize,
@@ -113,8 +116,9 @@ impl FastRef {
     /// 1. Around it things lie as FAST-5 says, and stay there for as long as this is used.
     /// 2. It was derived from a pointer to all of them.
     pub(crate) unsafe fn new(fast: *const Fast) -> FastRef {
+        let words = fast.wrapping_byte_add(FAST_TO_WORDS).cast();
         // SAFETY: (1) alive, and never written.
-        FastRef { fast, area: unsafe { (*fast).rseq_offset } }
+        FastRef { words, area: unsafe { (*fast).rseq_offset } }
     }
 
     /// The same without sequences: where a request's order alone does not say its list.
@@ -122,16 +126,16 @@ impl FastRef {
         FastRef { area: 0, ..self }
     }
 
+    /// The first page word.
     #[inline(always)]
-    pub(crate) fn as_ptr(self) -> *const Fast {
-        self.fast
+    pub(crate) fn words(self) -> *const AtomicU64 {
+        self.words
     }
 
     /// The word of a frame, or with [`NO_FRAME`] the zero in front of them all.
     #[inline(always)]
     pub(crate) fn word(self, frame: isize) -> *const AtomicU64 {
-        let words = self.as_ptr().wrapping_byte_add(FAST_TO_WORDS);
-        words.cast::<AtomicU64>().wrapping_offset(frame)
+        self.words.wrapping_offset(frame)
     }
 }
 
@@ -139,8 +143,9 @@ impl std::ops::Deref for FastRef {
     type Target = Fast;
     #[inline(always)]
     fn deref(&self) -> &Fast {
+        let fast = self.words.wrapping_byte_sub(FAST_TO_WORDS).cast::<Fast>();
         // SAFETY: (1) alive, and never written (`new`).
-        unsafe { &*self.fast }
+        unsafe { &*fast }
     }
 }
 

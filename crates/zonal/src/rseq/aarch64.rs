@@ -1,4 +1,4 @@
-//! The restartable sequences of aarch64. What they may do is FAST-1 to FAST-5 in `rseq.rs`; each
+//! The restartable sequences of aarch64. What they may do is FAST-1 to FAST-7 in `rseq.rs`; each
 //! does, step for step, what its namesake for x86-64 does.
 //!
 //! # Order of memory
@@ -35,7 +35,7 @@
 use std::arch::asm;
 
 use super::layout::{
-    ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, FIRST_FRAME, FRAMES, HI, LEN, LIMIT, LIST_BYTES,
+    ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_WORDS, FIRST_FRAME, FRAMES, HI, LEN, LIMIT, LIST_BYTES,
     LIST_CAP, LISTS, LO, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS, STRAY_BITS, THRESHOLD,
 };
 use super::{FastRef, NO_FRAME, Popped};
@@ -104,7 +104,7 @@ macro_rules! sequence {
             enter!(),
             $($line,)*
             o = in(reg) $fast.area,
-            cpu0 = in(reg) $fast.as_ptr().wrapping_byte_sub(CPU0_TO_FAST),
+            cpu0 = in(reg) $fast.words().wrapping_byte_sub(CPU0_TO_WORDS),
             step = in(reg) CPU_STEP,
             a = out(reg) _,
             p = out(reg) _,

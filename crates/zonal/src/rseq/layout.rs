@@ -1,6 +1,6 @@
 //! Where the sequences find things, for every processor that has sequences.
 
-use super::PCPS_TO_FAST;
+use super::{FAST_TO_WORDS, PCPS_TO_FAST};
 use zonal_core::frame::{TAG_ALLOCATED, TAG_CACHED};
 use zonal_core::pcp::offsets::{self, list};
 use zonal_core::pcp::state::PCP_BYTES;
@@ -15,8 +15,8 @@ pub(super) use offsets::LISTS;
 pub(super) use offsets::{
     FIRST_FRAME, FRAMES, FREE_COUNT_CAP as CAP, FREE_HIGH_THRESHOLD as THRESHOLD, LIMIT, LIST_BYTES,
 };
-/// From CPU 0's store to [`Fast`](super::Fast).
-pub(super) const CPU0_TO_FAST: usize = PCPS_TO_FAST + PCP_BYTES;
+/// From CPU 0's store to the first page word.
+pub(super) const CPU0_TO_WORDS: usize = PCPS_TO_FAST + PCP_BYTES + FAST_TO_WORDS;
 /// Set in a word that the hot list's operations leave alone.
 pub(super) const STRAY_BITS: u64 = SLOW | ACTIVE_MASK as u64;
 

@@ -1,4 +1,4 @@
-//! The restartable sequences of x86-64. FAST-1 to FAST-5 in `rseq.rs` limit what they may do.
+//! The restartable sequences of x86-64. FAST-1 to FAST-7 in `rseq.rs` limit what they may do.
 //!
 //! A pop and a push are each written once; the variants for the hot list and for any list differ in
 //! how they find the list's record and in additional checks.
@@ -7,29 +7,34 @@ use std::arch::asm;
 use std::mem::offset_of;
 
 use super::layout::{
-    ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_FAST, FIRST_FRAME, FRAMES, HI, LEN, LIMIT, LIST_BYTES,
+    ACTIVE, ALLOCATED, CACHED, CAP, CPU0_TO_WORDS, FIRST_FRAME, FRAMES, HI, LEN, LIMIT, LIST_BYTES,
     LIST_CAP, LISTS, LO, ORDER_BITS, OTHERS, PAGES, POPS, PREV_BITS, SLOTS, STRAY_BITS, THRESHOLD,
 };
 use super::{FAST_TO_WORDS, Fast, FastRef, Popped};
 use crate::sys::rseq_abi::{FIELD_CPU_ID, FIELD_RSEQ_CS};
-use zonal_core::frame::{PCP_END, PCP_SHIFT, TAG_CACHED, TAG_MASK};
+use zonal_core::frame::{CPU_SHIFT, PCP_END, PCP_SHIFT, TAG_ALLOCATED, TAG_CACHED, TAG_MASK};
 use zonal_core::pcp::state::PCP_BYTES;
 use zonal_core::pcp::word::{
     ACTIVE_SHIFT, LEN_MASK, LEN_SHIFT, NO_LIST, POP_DELTA, POPS_PERIOD, POPS_SHIFT, PREV,
     PUSH_DELTA, SLOW,
 };
 
-const OFFSET: usize = offset_of!(Fast, rseq_offset);
+/// From the first page word to where the area's place is kept.
+const OFFSET: isize = offset_of!(Fast, rseq_offset) as isize - FAST_TO_WORDS as isize;
 /// A CPU's number shifted by as much is the distance of its pcp from CPU 0's.
-const CPU_SHIFT: u32 = PCP_BYTES.ilog2();
-const _: () = assert!(PCP_BYTES.is_power_of_two());
+const STORE_SHIFT: u32 = PCP_BYTES.ilog2();
+/// That distance shifted by as much, and a tag, is the word of a page on list 0, or from there
+/// (FAST-7).
+const WORD_SHIFT: u32 = CPU_SHIFT - STORE_SHIFT;
+const _: () = assert!(PCP_BYTES.is_power_of_two() && CPU_SHIFT > STORE_SHIFT);
 const _: () = assert!(STRAY_BITS | PREV <= i32::MAX as u64, "tests take 32 bits");
 const _: () = assert!(PUSH_DELTA <= i32::MAX as u64, "an immediate");
 
 /// Arms the sequence and puts the address of the running CPU's pcp into `p`, which holds where the
-/// kernel keeps this thread's rseq area. A pair waits for that address, so the chain of dependent
-/// steps to it is as short as possible. With the address in two registers in every access instead,
-/// a pair took half as long again, for what is read back soon after it was written.
+/// kernel keeps this thread's rseq area, and its distance from CPU 0's into `x`. A pair waits for
+/// that address, so the chain of dependent steps to it is as short as possible. With the address
+/// in two registers in every access instead, a pair took half as long again, for what is read back
+/// soon after it was written.
 macro_rules! enter {
     () => {
         concat!(
@@ -45,7 +50,7 @@ macro_rules! enter {
             "mov fs:[{p} + {cs}], {x}\n",
             "3:\n",
             "movsxd {x}, dword ptr fs:[{p} + {cpu_id}]\n",
-            "shl {x}, {cpu_shift}\n",
+            "shl {x}, {store_shift}\n",
             "lea {p}, [{f} - {pcps}]\n",
             "sub {p}, {x}\n",
         )
@@ -67,7 +72,8 @@ macro_rules! abort {
 }
 
 /// A pop. `$check`: jumps to 7 unless the list is the active one, or makes it so in `w`; `$record`:
-/// address of the list; `$word`: the expected page word of the block, into `p`.
+/// address of the list; `$word`: the expected page word of the block, into `x`, which has the
+/// distance of the CPU's pcp.
 macro_rules! pop {
     ($fast:expr, $record:literal, $check:expr, $word:expr, $($operands:tt)*) => {{
         let (frame, cached): (isize, u64);
@@ -75,12 +81,12 @@ macro_rules! pop {
             enter!(),
             "mov {w}, [{p}]",
             $check,
-            "mov {x}, {w}",
-            "shr {x}, {len_shift}",
-            "and {x:e}, {len_mask}",
+            "mov {i}, {w}",
+            "shr {i}, {len_shift}",
+            "and {i:e}, {len_mask}",
             "je 7f",
             concat!("mov {s}, [", $record, " + {slots}]"),
-            "mov {x:e}, [{s} + {x} * 4 - 4]",
+            "mov {i:e}, [{s} + {i} * 4 - 4]",
             "movabs {s}, {delta}",
             "shr {w:x}, 1",
             "add {w}, {s}",
@@ -90,21 +96,24 @@ macro_rules! pop {
             abort!(),
             "jmp 6b",
             "7:",
-            "mov {x}, -1",
+            "mov {i}, -1",
+            // An address: not zero, the word in front of the table.
+            "mov {x}, {p}",
             "jmp 8f",
             ".popsection",
             $word,
             "8:",
-            f = in(reg) $fast.as_ptr(),
-            x = out(reg) frame,
-            p = inout(reg) $fast.area => cached,
+            f = in(reg) $fast.words(),
+            x = out(reg) cached,
+            i = out(reg) frame,
+            p = inout(reg) $fast.area => _,
             w = out(reg) _,
             s = out(reg) _,
             cs = const FIELD_RSEQ_CS,
             cpu_id = const FIELD_CPU_ID,
             offset = const OFFSET,
-            cpu_shift = const CPU_SHIFT,
-            pcps = const CPU0_TO_FAST,
+            store_shift = const STORE_SHIFT,
+            pcps = const CPU0_TO_WORDS,
             len_shift = const LEN_SHIFT,
             len_mask = const LEN_MASK,
             delta = const POP_DELTA as i64,
@@ -203,9 +212,10 @@ pub(crate) unsafe fn pop_page(fast: FastRef) -> Popped {
             fast,
             "{p}",
             concat!("test {w:e}, {mask}\n", "jne 7f"),
-            "mov {p}, [{p} + {cached}]",
+            concat!("shl {x}, {word_shift}\n", "add {x}, {tag}"),
             mask = const STRAY_BITS,
-            cached = const LISTS + CACHED,
+            word_shift = const WORD_SHIFT,
+            tag = const TAG_CACHED,
         )
     }
 }
@@ -223,13 +233,13 @@ pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
             fast,
             "{p} + {r}",
             concat!(
-                "mov {x:e}, [{p} + {r} + {active}]\n",
-                "xor {x:e}, {w:e}\n",
-                "test {x:e}, {mask}\n",
+                "mov {i:e}, [{p} + {r} + {active}]\n",
+                "xor {i:e}, {w:e}\n",
+                "test {i:e}, {mask}\n",
                 "jne 7f"
             ),
             // A constant of the pcp.
-            "mov {p}, [{p} + {r} + {cached}]",
+            "mov {x}, [{p} + {r} + {cached}]",
             r = in(reg) list,
             active = const LISTS + ACTIVE,
             cached = const LISTS + CACHED,
@@ -243,7 +253,7 @@ pub(crate) unsafe fn pop_block(fast: FastRef, list: usize) -> Popped {
 macro_rules! push {
     (
         $fast:expr, $frame:expr, $record:literal,
-        $check:expr, $expect:literal, $grow:expr, $($operands:tt)*
+        $check:expr, $expect:expr, $grow:expr, $($operands:tt)*
     ) => {
         asm!(
             enter!(),
@@ -254,46 +264,45 @@ macro_rules! push {
             "and {t:e}, {len_mask}",
             concat!("cmp {t:e}, [", $record, " + {hi}]"),
             "jae {leave}",
+            // Dead until the commit, also if there is none: `t` is needed for the block's word.
+            concat!("mov {s}, [", $record, " + {slots}]"),
+            "mov [{s} + {t} * 4], {n:e}",
             $expect,
-            "mov {y}, {x}",
-            "cmp {x}, [{f} + {n} * 8 + {words}]",
+            "mov {t}, [{f} + {n} * 8]",
+            "cmp {x}, {t}",
             "je 12f",
             // Not from here: of the zone, and by its word from the same list of another CPU?
             "mov {s:e}, {n:e}",
             "sub {s:e}, [{p} + {first}]",
             "cmp {s:e}, [{p} + {frames}]",
             "jae {leave}",
-            "mov {y}, [{f} + {n} * 8 + {words}]",
-            "mov {s}, {y}",
+            "mov {s}, {t}",
             "xor {s}, {x}",
             "test {s:e}, {what}",
             "jne {leave}",
             "shr {s}, {end}",
             "jne {leave}",
             "12:",
-            concat!("mov {s}, [", $record, " + {slots}]"),
-            "mov [{s} + {t} * 4], {n:e}",
             $grow,
             // From ALLOCATED to CACHED. Nothing may come between these two and the commit.
             "dec {x}",
-            "mov [{f} + {n} * 8 + {words}], {x}",
+            "mov [{f} + {n} * 8], {x}",
             "mov [{p}], {w}",
             abort!(),
             // Marked, if the word is what `x` says and `x` says CACHED: in front of the mark it
             // says ALLOCATED, before that it is an address, or a CPU's number shifted up. Neither
-            // has that tag.
-            "cmp {x}, [{f} + {n} * 8 + {words}]",
+            // has that tag. If it is marked, `t` is what it was.
+            "cmp {x}, [{f} + {n} * 8]",
             "jne 6b",
             "and {x:e}, {tag_mask}",
             "cmp {x:e}, {tag_cached}",
             "jne 6b",
-            "mov [{f} + {n} * 8 + {words}], {y}",
+            "mov [{f} + {n} * 8], {t}",
             "jmp 6b",
             ".popsection",
-            f = in(reg) $fast.as_ptr(),
+            f = in(reg) $fast.words(),
             n = in(reg) $frame,
             x = out(reg) _,
-            y = out(reg) _,
             p = inout(reg) $fast.area => _,
             w = out(reg) _,
             s = out(reg) _,
@@ -301,16 +310,14 @@ macro_rules! push {
             cs = const FIELD_RSEQ_CS,
             cpu_id = const FIELD_CPU_ID,
             offset = const OFFSET,
-            words = const FAST_TO_WORDS,
-            cpu_shift = const CPU_SHIFT,
-            pcps = const CPU0_TO_FAST,
+            store_shift = const STORE_SHIFT,
+            pcps = const CPU0_TO_WORDS,
             len_shift = const LEN_SHIFT,
             len_mask = const LEN_MASK,
             cap = const CAP,
             delta = const PUSH_DELTA,
             hi = const LISTS + HI,
             slots = const LISTS + SLOTS,
-            allocated = const LISTS + ALLOCATED,
             first = const FIRST_FRAME,
             frames = const FRAMES,
             what = const (1 << PCP_SHIFT) - 1,
@@ -341,7 +348,7 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
         push!(
             fast, frame, "{p}",
             concat!("test {w:e}, {mask}\n", "jne {leave}"),
-            "mov {x}, [{p} + {allocated}]",
+            concat!("shl {x}, {word_shift}\n", "add {x}, {tag}"),
             // As `grow`.
             concat!(
                 "mov {s:e}, {delta} + 1\n",
@@ -352,6 +359,8 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
                 "add {w}, {s}",
             ),
             mask = const STRAY_BITS | PREV,
+            word_shift = const WORD_SHIFT,
+            tag = const TAG_ALLOCATED,
         );
     }
     true
@@ -382,6 +391,7 @@ pub(crate) unsafe fn push_block(fast: FastRef, list: usize, frame: usize) -> boo
             prev = const PREV,
             threshold = const THRESHOLD,
             active = const LISTS + ACTIVE,
+            allocated = const LISTS + ALLOCATED,
             prev_bits = const LISTS + PREV_BITS,
             pages = const LISTS + PAGES,
         );
@@ -528,7 +538,7 @@ pub(crate) unsafe fn pop_any(fast: FastRef, list: usize) -> Popped {
     // (FAST-1, PCP-6).
     unsafe {
         activating!(
-            pop!(fast, "{l}", activate!("7f"), "mov {p}, [{l} + {cached}]"),
+            pop!(fast, "{l}", activate!("7f"), "mov {x}, [{l} + {cached}]"),
             list,
             y = out(reg) _,
             t = out(reg) _,
@@ -559,6 +569,8 @@ pub(crate) unsafe fn push_any(fast: FastRef, list: usize, frame: usize) -> bool 
                 grow_any!("{l}")
             ),
             list,
+            y = out(reg) _,
+            allocated = const LISTS + ALLOCATED,
             not_prev = const !PREV as i64,
             prev_bits = const LISTS + PREV_BITS,
             threshold = const THRESHOLD,
