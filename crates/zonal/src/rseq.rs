@@ -135,7 +135,7 @@ impl FastRef {
     /// The word of a frame, or with [`NO_FRAME`] the zero in front of them all.
     #[inline(always)]
     pub(crate) fn word(self, frame: isize) -> *const AtomicU64 {
-        self.words.wrapping_offset(frame)
+        self.words().wrapping_offset(frame)
     }
 }
 
