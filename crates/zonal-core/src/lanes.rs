@@ -12,8 +12,19 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// The values `first`, `first + 1`, ... or, not `up`, `first`, `first - 1`, ...
 #[inline(always)]
 fn row(first: u32, up: bool) -> [u32; 8] {
-    let step = if up { 1u32 } else { u32::MAX };
-    core::array::from_fn(|i| first.wrapping_add(step.wrapping_mul(i as u32)))
+    // Tables, so that it is one addition of vectors.
+    static STEPS: [[u32; 8]; 2] = {
+        let mut steps = [[0u32; 8]; 2];
+        let mut i = 0;
+        while i < 8 {
+            steps[0][i] = (i as u32).wrapping_neg();
+            steps[1][i] = i as u32;
+            i += 1;
+        }
+        steps
+    };
+    let steps = &STEPS[usize::from(up)];
+    core::array::from_fn(|i| first.wrapping_add(steps[i]))
 }
 
 /// Whether cells have the values of a row.
@@ -26,6 +37,12 @@ pub(crate) fn are_row(cells: &[AtomicU32; 8], first: u32, up: bool) -> bool {
 #[inline(always)]
 pub(crate) fn store_row(cells: &[AtomicU32; 8], first: u32, up: bool) {
     cells::store_u32s(cells, row(first, up));
+}
+
+/// Copies cells to others that are none of them.
+#[inline(always)]
+pub(crate) fn copy_row(from: &[AtomicU32; 8], to: &[AtomicU32; 8]) {
+    cells::copy_u32s(from, to);
 }
 
 /// Copies cells to the beginning of others, which may be some of them, if those begin further down.

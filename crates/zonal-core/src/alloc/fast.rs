@@ -38,6 +38,7 @@ use crate::pcp::front::Front;
 use crate::pcp::gated::{Cells, Entered};
 use crate::pcp::ready::{Key, order_of};
 use crate::pcp::state::Pcp;
+use crate::pcp::word::NR_LISTS;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::sync::{AtomicU32, AtomicU64, Masked, Ordering::Relaxed};
@@ -57,12 +58,6 @@ impl<'a, P: Platform> Cells<'a> for &Tables<'a, P> {
     fn word(self, frame: u64) -> Option<&'a AtomicU64> {
         self.word_at(frame)
     }
-}
-
-/// Whether no sequence runs on the pcp (GATE-2).
-#[inline(always)]
-fn is_on<P: Platform>(platform: &P, pcp: &Pcp) -> bool {
-    platform.uses_gates() && !pcp.may_have_sequences(platform)
 }
 
 /// Whether a fast operation may go on where the word is slow: a sealed pcp's is for good, and says
@@ -121,7 +116,7 @@ fn enter<'a, P: Platform>(
     let may = || may_go_on(pcp, zone);
     let lists = |frame| typed_lists_at(on, pcp, page_of(pcp, u64::from(frame)));
     // Once more behind the gate: the seal may have been taken off meanwhile.
-    let enters = is_on(&on.platform, pcp)
+    let enters = on.enters(pcp)
         && (!P::KEEPS_RANGES || entered.unpark(lists, on))
         && entered.switch(list, may)
         && entered.prepare(order.get(), on.policy().numa.records(), may);
@@ -162,7 +157,7 @@ fn pcp_for<'a, P: Platform>(on: &Tables<'a, P>, gfp: Gfp, node: Option<NodeId>) 
     if is_other(on, gfp) {
         return None;
     }
-    own(on, cpu_for(on, node)?).filter(|pcp| is_on(&on.platform, pcp))
+    own(on, cpu_for(on, node)?).filter(|pcp| on.enters(pcp))
 }
 
 /// Whether a request with such flags is not plain ([`Plain::others`](super::plain::Plain)). Where a
@@ -210,7 +205,7 @@ fn take_by<'a, P: Platform>(
         return None;
     }
     let cpu = cpu_for(on, node)?;
-    let pcp = own(on, cpu).filter(|pcp| is_on(&on.platform, pcp))?;
+    let pcp = own(on, cpu).filter(|pcp| on.enters(pcp))?;
     let masked = Masked::new(&on.platform);
     let entered = Entered::ready(pcp, Key::new(on.epoch.now(), order.get()));
     let entered = entered.filter(|entered| entered.serves_recorded(kind(gfp))).or_else(|| {
@@ -226,6 +221,22 @@ fn take_by<'a, P: Platform>(
     Some(page_of(pcp, u64::from(frame)))
 }
 
+/// A block of a magazine, which fills the request's list, where no allocation is recorded: what a
+/// search would do first. `None`: there is something to decide.
+fn take_refilled<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
+    let Request { order, gfp, node } = *request;
+    let pcp = pcp_for(on, gfp, node)?;
+    let zone = on.zones.get(usize::from(pcp.zone.0))?;
+    let ops = ZoneOps::new(on, zone);
+    let list = on.plain.list(gfp, order);
+    // Relaxed: as the walk reads it, before a pcp is closed.
+    let passes = zone.fast.load(Relaxed) & 1 << order.get() != 0;
+    if !passes || list >= NR_LISTS || !ops.depot(pcp)?.has(list) {
+        return None;
+    }
+    PcpOps::try_close(ops, pcp)?.take_cached(list)
+}
+
 /// Takes a block back, onto a pcp that is ready. An error: nothing was done to this block, there is
 /// something to find out. `mark`: what the block's word must have besides; then it is a range,
 /// which must not go on behind the block.
@@ -236,7 +247,7 @@ fn put_ready<P: Platform>(
     mark: u64,
 ) -> Result<(), (Pfn, Order)> {
     let Some(pcp) = own(on, on.platform.cpu()) else { return Err((pfn, order)) };
-    if !is_on(&on.platform, pcp) {
+    if !on.enters(pcp) {
         return Err((pfn, order));
     }
     put_on(on, pcp, (pfn, order), mark)
@@ -268,7 +279,7 @@ fn put_on<P: Platform>(
 
 /// As [`put_ready`], onto a pcp as it is. `false`: nothing was done, there is something to decide.
 fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -> bool {
-    let own = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp));
+    let own = own(on, on.platform.cpu()).filter(|pcp| on.enters(pcp));
     let Some(pcp) = own else { return false };
     let Some(zone) = on.zones.get(usize::from(pcp.zone.0)) else { return false };
     let Some(mt) = type_of(on.blocks, zone.block_shift, pfn) else { return false };
@@ -363,7 +374,10 @@ pub(super) fn alloc_by_core<P: Platform>(
     let request = Request { order, gfp, node };
     match take(on, &request, 0) {
         Some(pfn) => Ok(pfn),
-        None => Search::new(on, &request)?.block(),
+        None => match take_refilled(on, &request) {
+            Some(pfn) => Ok(pfn),
+            None => Search::new(on, &request)?.block(),
+        },
     }
 }
 
@@ -454,7 +468,7 @@ pub(super) fn alloc_range_on<P: Platform>(
 /// keeps room for it. `false`: nothing was done.
 #[inline(always)]
 pub(super) fn free_parked<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, pages: NonZeroU64) -> bool {
-    let own = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp));
+    let own = own(on, on.platform.cpu()).filter(|pcp| on.enters(pcp));
     own.is_some_and(|pcp| free_range_on(on, pcp, pfn, pages).is_ok())
 }
 
@@ -502,7 +516,7 @@ pub(super) fn free_front<P: Platform>(
     pfn: Pfn,
     (order, pages): (Order, u32),
 ) -> bool {
-    let own = own(on, on.platform.cpu()).filter(|pcp| is_on(&on.platform, pcp));
+    let own = own(on, on.platform.cpu()).filter(|pcp| on.enters(pcp));
     let Some(pcp) = own else { return false };
     let Some(mt) = type_of(on.blocks, pcp.ready.block_shift, pfn) else { return false };
     if !pfn.0.is_multiple_of(order.pages()) {

@@ -111,6 +111,11 @@ impl<'a, P: Platform> Tables<'a, P> {
             Some(Grouping::Auto) | None => self.grouping,
         }
     }
+    /// Whether fast operations of the core enter the pcp: no sequence runs on it (GATE-2).
+    #[inline(always)]
+    pub(super) fn enters(&self, pcp: &Pcp) -> bool {
+        self.platform.uses_gates() && !pcp.may_have_sequences(&self.platform)
+    }
     /// Whether a free has to look at its pageblock's type: always with grouping. A policy that is
     /// compiled in and may group is not asked again whether it does.
     #[inline(always)]

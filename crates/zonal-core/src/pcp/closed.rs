@@ -2,9 +2,10 @@
 
 use core::mem::ManuallyDrop;
 
-use crate::lanes::{copy_down, store_row};
+use crate::lanes::copy_down;
 use crate::pcp::depot::MovesMagazines;
-use crate::pcp::ready::{OPEN, Taken};
+use crate::pcp::ready::{Key, OPEN, Taken};
+use crate::pcp::sink::Sink;
 use crate::pcp::state::{Pcp, SEALED};
 use crate::pcp::tune::{self, PcpState, clamp_hi_first};
 use crate::pcp::tuning::Tuning;
@@ -12,12 +13,10 @@ use crate::pcp::word::{NO_LIST, NR_LISTS, PcpWord};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
 use crate::types::PageCount;
-use crate::zone::state::{FAST_FREE, NO_FAST, Zone};
+use crate::zone::state::{FAST_FREE, NO_FAST, RETIRED, Zone};
 
 /// What a zone's `fast` must have for fast operations on order-0 pages: both ways free.
 const FAST_ALL: u32 = FAST_FREE | 1;
-/// Blocks in a row that are handled at once.
-const ROW: u32 = 8;
 
 /// A pcp whose gate this value has closed, until it is dropped: forgotten, it keeps it for ever.
 #[derive(Debug)]
@@ -28,6 +27,8 @@ pub struct Closed<'a> {
     slots: &'a [AtomicU32],
     word: PcpWord,
     count: PageCount,
+    /// The epoch that it opens as ready in, if its zone lets operations pass; 0: it does not.
+    ready_in: u32,
 }
 
 impl MovesMagazines for Closed<'_> {}
@@ -61,42 +62,6 @@ impl Drop for Look<'_> {
     fn drop(&mut self) {
         // The word is not ours. Release: pairs with the Acquire of the next closer.
         self.0.pcp.gate.store(OPEN, Ordering::Release);
-    }
-}
-
-/// Where a refill puts its blocks. The first one given is the first to be popped (LB E.6: refills
-/// are appended in the order of removal, allocations take from the head).
-#[derive(Debug)]
-pub struct Sink<'a> {
-    slots: &'a [AtomicU32],
-    base: u32,
-    wanted: u32,
-    next: u32,
-}
-
-impl Sink<'_> {
-    /// Blocks it still takes.
-    pub fn room(&self) -> u32 {
-        self.next
-    }
-    /// Takes one block. More than were wanted are a bug of the caller.
-    #[inline]
-    pub fn give(&mut self, frame: u32) {
-        debug_assert!(self.next > 0);
-        self.next -= 1;
-        self.slots[(self.base + self.next) as usize].store(frame, Relaxed);
-    }
-    /// Takes eight blocks with frames in a row. `hottest` is the one that is popped first of them;
-    /// the others lie behind it or, not `up`, in front of it.
-    #[inline]
-    pub(crate) fn give_row(&mut self, hottest: u32, up: bool) {
-        debug_assert!(self.next >= ROW);
-        self.next -= ROW;
-        let slots = self.slots.get((self.base + self.next) as usize..);
-        if let Some(slots) = slots.and_then(|slots| slots.first_chunk()) {
-            let coldest = if up { hottest + (ROW - 1) } else { hottest - (ROW - 1) };
-            store_row(slots, coldest, !up);
-        }
     }
 }
 
@@ -181,7 +146,7 @@ impl<'a> Closed<'a> {
         word: PcpWord,
         room: u32,
     ) -> Closed<'a> {
-        let mut closed = Closed { pcp, zone, slots, word, count: PageCount::ZERO };
+        let mut closed = Closed { pcp, zone, slots, word, count: PageCount::ZERO, ready_in: 0 };
         // A list is active from the first block on.
         if let Some(active) = pcp.lists.get(word.active()) {
             let others = PageCount::new(active.others.load(Relaxed) - room);
@@ -422,15 +387,14 @@ impl<'a> Closed<'a> {
         debug_assert_eq!(self.len(list), 0);
         self.activate(list);
         let record = &self.pcp.lists[list];
-        let wanted = wanted.min(record.cap);
-        Sink { slots: self.slots, base: record.base, wanted, next: wanted }
+        Sink::new(self.slots, record.base, wanted.min(record.cap))
     }
 
     /// Makes the blocks given to `sink` the content of `list`.
     pub fn refilled(&mut self, list: usize, sink: Sink<'a>) {
         let record = &self.pcp.lists[list];
-        let got = sink.wanted - sink.next;
-        record.set_lo(sink.next);
+        let got = sink.got();
+        record.set_lo(sink.room());
         self.set_len(list, got);
         record.refilled.store(record.refilled.load(Relaxed) + u64::from(got), Relaxed);
         let pages = record.pages_of(got);
@@ -517,6 +481,31 @@ impl<'a> Closed<'a> {
             .fold(0, u64::wrapping_add)
     }
 
+    /// Lets it open as ready for blocks of the active list, if there is nothing to decide then. The
+    /// caller has just read the epoch of the zones; no sequence runs on the pcp, and no allocation
+    /// is recorded (READY-1).
+    pub(crate) fn ready_in(&mut self, epoch: u32) {
+        self.ready_in = epoch;
+    }
+
+    /// What the gate opens with. The word is written; `passes`: what the zone lets pass, read
+    /// behind the epoch.
+    #[inline]
+    fn opens(&self, passes: u32, slow: bool) -> u32 {
+        if self.ready_in == 0 {
+            return OPEN;
+        }
+        let Some(list) = self.pcp.lists.get(self.word.active()) else { return OPEN };
+        let needs = 1 << list.order_bits | FAST_FREE;
+        // A sealed pcp's word is slow for good (PCP-7).
+        let slow = if self.pcp.is_sealed() { passes & RETIRED != 0 } else { slow };
+        if slow || passes & needs != needs {
+            return OPEN;
+        }
+        self.pcp.repeat(list, false);
+        Key::new(self.ready_in, list.order_bits).opens()
+    }
+
     /// Lets who reads the pcp without the gate see what was changed. Only where no sequence runs.
     pub(crate) fn publish(&self) {
         // Relaxed: reads by the way. Slow: nobody enters, and the opening says what it is then.
@@ -584,12 +573,12 @@ impl Drop for Closed<'_> {
         self.set_limit();
         // Under pressure every operation has something to decide (LB D.4 step 5, E.7); where events
         // are recorded each one has something to write, and a retired zone has none (ZONE-4).
-        let slow =
-            self.pcp.is_sealed() || self.zone.fast.load(Relaxed) & (FAST_ALL | NO_FAST) != FAST_ALL;
+        let fast = self.zone.fast.load(Relaxed);
+        let slow = self.pcp.is_sealed() || fast & (FAST_ALL | NO_FAST) != FAST_ALL;
         // Release: pairs with the word read of a fast operation, which must see these limits once
         // it sees this word.
         self.pcp.word.store(self.word.with_slow(slow).0, Ordering::Release);
         // Release: pairs with the Acquire of the next closer.
-        self.pcp.gate.store(OPEN, Ordering::Release);
+        self.pcp.gate.store(self.opens(fast, slow), Ordering::Release);
     }
 }

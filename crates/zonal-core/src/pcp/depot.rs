@@ -27,7 +27,7 @@
 use super::stack;
 use super::word::NR_LISTS;
 use crate::frame::{LINE_PAGES, PcpId};
-use crate::lanes::store_row;
+use crate::lanes::{copy_row, store_row};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 use crate::types::{CpuId, Order, PageCount, choice};
@@ -211,12 +211,21 @@ impl<'a> Magazine<'a> {
         self.slots[self.len as usize].store(frame, Relaxed);
     }
 
-    /// Adds eight frames in a row, or, not `up`, in a row downward.
+    /// Adds the frames that these slots name.
     #[inline]
-    pub(crate) fn give_row(&mut self, first: u32, up: bool) {
+    pub(crate) fn give_slots(&mut self, from: &[AtomicU32; 8]) {
+        if let Some(slots) = self.slots[self.len as usize + 1..].first_chunk() {
+            copy_row(from, slots);
+            self.len += from.len() as u32;
+        }
+    }
+
+    /// Adds eight frames in a row.
+    #[inline]
+    pub(crate) fn give_row(&mut self, first: u32) {
         let slots = self.slots[self.len as usize + 1..].first_chunk();
         if let Some(slots) = slots {
-            store_row(slots, first, up);
+            store_row(slots, first, true);
             self.len += slots.len() as u32;
         }
     }

@@ -402,7 +402,7 @@ impl<'p> Entered<'p> {
         active.others.store(others, Relaxed);
         let hi = active.limit(self.pcp.limit.load(Relaxed), others);
         if hi != active.hi.load(Relaxed) {
-            self.set_hi(active, hi);
+            self.pcp.set_hi(active, hi);
         }
     }
 }

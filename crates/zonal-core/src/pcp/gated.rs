@@ -79,27 +79,8 @@ impl<'p> Entered<'p> {
         if list.order_bits != order || word.is_slow() && !may() {
             return false;
         }
-        let ready = &self.pcp.ready;
-        ready.cached.store(list.cached, Relaxed);
-        ready.push.store(PUSH_DELTA as u32 + list.block_pages, Relaxed);
-        let first = list.base.wrapping_add(list.lo.load(Relaxed));
-        ready.below.store(first.wrapping_sub(1), Relaxed);
-        ready.serves.store(if records { 0 } else { list.serves }, Relaxed);
-        ready.set_types(list.types, list.prev_bits);
-        self.set_hi(list, list.hi.load(Relaxed));
+        self.pcp.repeat(list, records);
         true
-    }
-
-    /// How long the list that the pcp is ready with may get.
-    pub(super) fn set_hi(&self, list: &PcpList, hi: u32) {
-        let (pcp, ready, prev) = (self.pcp, &self.pcp.ready, list.prev_bits);
-        list.hi.store(hi, Relaxed);
-        let cap = pcp.free_count_cap.load(Relaxed);
-        // From there on a free of order 1 to 3 may be one of a stream.
-        let stream = pcp.free_high_threshold.load(Relaxed);
-        let cap = if prev != 0 { cap.min(stream) } else { cap };
-        let limits = PushLimits::new(PcpWord(pcp.word.load(Relaxed)), hi, cap, prev);
-        ready.limits.store(limits.0, Relaxed);
     }
 
     /// Opens the gate as ready for this once the operation is done. Only behind
@@ -291,6 +272,31 @@ impl<'p> Entered<'p> {
 }
 
 impl Pcp {
+    /// Puts what operations need of the active list side by side, as
+    /// [`prepare`](Entered::prepare). The caller holds the gate.
+    pub(super) fn repeat(&self, list: &PcpList, records: bool) {
+        let ready = &self.ready;
+        ready.cached.store(list.cached, Relaxed);
+        ready.push.store(PUSH_DELTA as u32 + list.block_pages, Relaxed);
+        let first = list.base.wrapping_add(list.lo.load(Relaxed));
+        ready.below.store(first.wrapping_sub(1), Relaxed);
+        ready.serves.store(if records { 0 } else { list.serves }, Relaxed);
+        ready.set_types(list.types, list.prev_bits);
+        self.set_hi(list, list.hi.load(Relaxed));
+    }
+
+    /// How long the active list, which the pcp is ready with, may get.
+    pub(super) fn set_hi(&self, list: &PcpList, hi: u32) {
+        let prev = list.prev_bits;
+        list.hi.store(hi, Relaxed);
+        let cap = self.free_count_cap.load(Relaxed);
+        // From there on a free of order 1 to 3 may be one of a stream.
+        let stream = self.free_high_threshold.load(Relaxed);
+        let cap = if prev != 0 { cap.min(stream) } else { cap };
+        let limits = PushLimits::new(PcpWord(self.word.load(Relaxed)), hi, cap, prev);
+        self.ready.limits.store(limits.0, Relaxed);
+    }
+
     /// Makes `list` the active one. `false`: no list ever was, or the word is slow, and the caller
     /// `may` not go on. The caller holds the gate, or is a fast operation on the pcp's CPU (PCP-1).
     pub(crate) fn switch(&self, list: usize, may: impl Fn() -> bool) -> bool {

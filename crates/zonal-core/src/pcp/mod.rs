@@ -18,6 +18,7 @@ mod owner_tests;
 pub(crate) mod parked;
 mod parking;
 pub(crate) mod ready;
+pub(crate) mod sink;
 pub mod size;
 pub mod stack;
 pub mod state;

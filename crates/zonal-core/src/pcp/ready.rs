@@ -19,9 +19,9 @@
 //!   active list, a push that reaches none of its `limits` has nothing to decide and keeps the
 //!   next ones right (PCP-4), no sequence runs on the pcp, its word is not slow, or it is sealed
 //!   and its zone is not retired, and in epoch `e` the zone let allocations and frees of order `o`
-//!   pass. Only an operation that has looked at all of these opens the gate with such a value;
-//!   every closing opens it with [`OPEN`]. A word may become slow meanwhile: what must be seen by
-//!   all comes with a closing or an epoch.
+//!   pass. Only who has looked at all of these opens the gate with such a value: an operation, or a
+//!   closing for one (`Closed::ready_in`); every other closing opens it with [`OPEN`]. A word may
+//!   become slow meanwhile: what must be seen by all comes with a closing or an epoch.
 
 use super::word::{POP_DELTA, PREV, PUSH_TOPS};
 use crate::frame::PageWord;
@@ -65,6 +65,11 @@ impl Key {
     #[inline(always)]
     pub(crate) fn new(epoch: u32, order: u32) -> Key {
         Key { opens: epoch | order, order }
+    }
+
+    /// The value itself.
+    pub(super) fn opens(self) -> u32 {
+        self.opens
     }
 }
 

@@ -24,7 +24,7 @@ use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::platform::{FixedPolicy, Platform};
-use crate::types::{NR_ZONE_KINDS, PAGEBLOCK_PAGES, choice};
+use crate::types::{NR_ZONE_KINDS, PAGEBLOCK_PAGES, PageCount, choice};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
 use crate::zone::watermark::{MovableMin, ReserveRights};
 use recompute::Recompute;
@@ -115,6 +115,9 @@ pub struct PcpPolicy {
     pub pageblocks: Pageblocks,
 }
 
+/// Least pages of a hold of the zone lock that is measured in blocks: their words fill eight lines.
+const HOLD_PAGES: PageCount = PageCount::new(64);
+
 impl PcpPolicy {
     /// Parameters of the tuning that the policy alone determines.
     pub(crate) const fn fixed(&self) -> PcpParams {
@@ -130,6 +133,14 @@ impl PcpPolicy {
     #[inline]
     pub(crate) const fn hold_blocks(&self) -> u32 {
         if self.hold == 0 { u32::MAX } else { self.hold as u32 }
+    }
+
+    /// Pages of the next hold of the zone lock of a drain that has `left` pages to go. Where blocks
+    /// are counted too, smaller batches would only take the lock more often.
+    #[inline]
+    pub(crate) fn hold_pages(&self, left: PageCount, params: &PcpParams) -> PageCount {
+        let pages = self.drain.bulk.pages(left, params);
+        if self.hold == 0 { pages } else { pages.max(left.min(HOLD_PAGES)) }
     }
 
     /// The lists of one pcp: none where CPUs own pageblocks.

@@ -30,6 +30,7 @@ impl<P: Platform> CpuOps<'_, '_, P> {
             && let Some(mut closed) = PcpOps::try_close(ops, pcp)
             && closed.push_claimed(list, frame, order)
         {
+            closed.stay_ready();
             return;
         }
         ops.free_direct(pcp, pfn, order);

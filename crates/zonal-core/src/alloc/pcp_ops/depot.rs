@@ -8,8 +8,8 @@ use super::run::RUN;
 use crate::alloc::zone_ops::{PRESSED, Want, depot_word};
 use crate::frame::LINE_PAGES;
 use crate::lanes::{are_row, are_u64s, store_u64s};
-use crate::pcp::closed::Sink;
 use crate::pcp::depot::{Depot, Magazine, whole_lines};
+use crate::pcp::sink::Sink;
 use crate::pcp::tune::{self, BulkFree};
 use crate::platform::{Platform, Step};
 use crate::prefetch;
@@ -84,7 +84,7 @@ impl Pieces<'_> {
                 continue;
             }
             let (mut first, end) = (some.start, some.end);
-            while end - first >= RUN as u32 && give_row((first, true), words, into) {
+            while end - first >= RUN as u32 && give_row(first, words, into) {
                 first += RUN as u32;
             }
             (first..end).for_each(|frame| give_one(frame, words, into));
@@ -95,8 +95,8 @@ impl Pieces<'_> {
 /// What gets blocks one after the other.
 trait Receives {
     fn one(&mut self, frame: u32);
-    /// Eight in a row; not `up`: downward.
-    fn row(&mut self, first: u32, up: bool);
+    /// Eight in a row, upward.
+    fn row(&mut self, first: u32);
 }
 
 impl Receives for Sink<'_> {
@@ -105,8 +105,8 @@ impl Receives for Sink<'_> {
         self.give(frame);
     }
     #[inline]
-    fn row(&mut self, first: u32, up: bool) {
-        self.give_row(first, up);
+    fn row(&mut self, first: u32) {
+        self.give_row(first);
     }
 }
 
@@ -116,8 +116,8 @@ impl Receives for Magazine<'_> {
         self.give(frame);
     }
     #[inline]
-    fn row(&mut self, first: u32, up: bool) {
-        self.give_row(first, up);
+    fn row(&mut self, first: u32) {
+        self.give_row(first);
     }
 }
 
@@ -136,23 +136,19 @@ fn row_words(words: &[AtomicU64], first: u32, up: bool) -> Option<&[AtomicU64; R
 
 /// Gives eight blocks in a row. `false`: there are no such frames.
 #[inline]
-fn give_row(
-    (first, up): (u32, bool),
-    (words, word): (&[AtomicU64], u64),
-    into: &mut impl Receives,
-) -> bool {
-    let Some(words) = row_words(words, first, up) else { return false };
+fn give_row(first: u32, (words, word): (&[AtomicU64], u64), into: &mut impl Receives) -> bool {
+    let Some(words) = row_words(words, first, true) else { return false };
     store_u64s(words, word);
-    into.row(first, up);
+    into.row(first);
     true
 }
 
-/// Whether eight slots name a row of frames: the first, and whether upward.
+/// The words of the frames that eight slots name, if those are a row.
 #[inline]
-fn row_of(slots: &[AtomicU32; RUN]) -> Option<(u32, bool)> {
+fn words_of<'w>(slots: &[AtomicU32; RUN], words: &'w [AtomicU64]) -> Option<&'w [AtomicU64; RUN]> {
     let first = slots[0].load(Relaxed);
     let up = slots[1].load(Relaxed) > first;
-    are_row(slots, first, up).then_some((first, up))
+    if are_row(slots, first, up) { row_words(words, first, up) } else { None }
 }
 
 impl<P: Platform> PcpOps<'_, '_, P> {
@@ -219,11 +215,11 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             }
         };
         for slots in rows {
-            let are_ours = |words| are_u64s(words, record.cached);
-            let row = row_of(slots)
-                .filter(|(first, up)| row_words(cells, *first, *up).is_some_and(are_ours));
-            match row {
-                Some(row) => _ = give_row(row, (cells, word), &mut magazine),
+            match words_of(slots, cells).filter(|words| are_u64s(words, record.cached)) {
+                Some(words) => {
+                    store_u64s(words, word);
+                    magazine.give_slots(slots);
+                }
                 None => slots.iter().for_each(|slot| one(slot, &mut magazine)),
             }
         }
@@ -274,10 +270,12 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             give_one(frame, to, sink);
         };
         for slots in rows.iter().rev() {
-            // From the hottest one on.
-            let row = row_of(slots).map(|(_, up)| (slots[RUN - 1].load(Relaxed), !up));
-            if !row.is_some_and(|row| give_row(row, to, &mut sink)) {
-                slots.iter().rev().for_each(|slot| one(slot, &mut sink));
+            match words_of(slots, ops.on.words) {
+                Some(words) => {
+                    store_u64s(words, record.cached);
+                    sink.give_slots(slots);
+                }
+                None => slots.iter().rev().for_each(|slot| one(slot, &mut sink)),
             }
         }
         rest.iter().rev().for_each(|slot| one(slot, &mut sink));

@@ -12,6 +12,23 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{Order, PAGEBLOCK_ORDER, PageCount};
 use crate::zone::state::LockedZone;
 
+/// What one hold of the zone lock frees.
+struct Hold {
+    /// Pages that are enough.
+    pages: PageCount,
+    /// Blocks that may still go.
+    blocks: u32,
+    /// Pages that went.
+    freed: PageCount,
+}
+
+impl Hold {
+    #[inline]
+    fn goes_on(&self) -> bool {
+        self.freed < self.pages && self.blocks > 0
+    }
+}
+
 impl<P: Platform> PcpOps<'_, '_, P> {
     /// Takes back a block whose word the caller has claimed. `false`: the list has no room for it,
     /// and its word names no CPU, so that nobody frees it once more before the caller does.
@@ -69,13 +86,12 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     pub fn drain_pages(&mut self, pages: PageCount, first: usize) -> PageCount {
         let ops = self.ops;
         let mut left = pages.min(self.closed.count());
-        let policy = &ops.on.policy().pcp.drain;
+        let policy = &ops.on.policy().pcp;
         let params = ops.params(self.closed.pcp);
-        let mut walk = Walk::new(policy.order, ops.on.map.len(), first);
+        let mut walk = Walk::new(policy.drain.order, ops.on.map.len(), first);
         let mut freed = PageCount::ZERO;
         while !left.is_zero() {
-            let hold = policy.bulk.pages(left, &params);
-            let done = self.drain_hold(hold, &mut walk);
+            let done = self.drain_hold(policy.hold_pages(left, &params), &mut walk);
             if done.is_zero() {
                 break;
             }
@@ -90,35 +106,53 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     #[inline(never)]
     fn drain_hold(&mut self, pages: PageCount, walk: &mut Walk) -> PageCount {
         let ops = self.ops;
-        let pcp = self.closed.pcp;
-        pcp.events.drains.fetch_add(1, Relaxed);
-        let diff = ops.on.free_diff(pcp);
+        self.closed.pcp.events.drains.fetch_add(1, Relaxed);
         let mut locked = ops.lock();
-        let mut freed = PageCount::ZERO;
-        // Pages that are freed as one block are one.
-        for _ in 0..ops.on.policy().pcp.hold_blocks() {
-            if freed >= pages {
-                break;
-            }
-            let Some((list, most)) = walk.next(pages - freed, |list| self.closed.len(list)) else {
-                break;
-            };
+        let blocks = ops.on.policy().pcp.hold_blocks();
+        let mut hold = Hold { pages, blocks, freed: PageCount::ZERO };
+        while hold.goes_on() {
+            let left = pages - hold.freed;
+            let Some((list, share)) = walk.next(left, |list| self.closed.len(list)) else { break };
             let slots = self.closed.frames(list).unwrap_or_default();
+            let slots = &slots[..slots.len().min(share as usize)];
             if slots.is_empty() {
                 break;
             }
-            let record = &pcp.lists[list];
-            let order = record.order();
+            let taken = self.free_cold(&mut locked, (list, slots), &mut hold);
+            self.closed.drop_cold(list, taken);
+            walk.took(taken);
+        }
+        hold.freed
+    }
+
+    /// Frees blocks of a list, coldest first, as long as the hold goes on. How many of `slots` were
+    /// taken; until they are dropped from the list they are stray copies (PCP-3).
+    #[inline]
+    fn free_cold(
+        &self,
+        locked: &mut LockedZone<'_, P>,
+        (list, slots): (usize, &[AtomicU32]),
+        hold: &mut Hold,
+    ) -> u32 {
+        let ops = self.ops;
+        let pcp = self.closed.pcp;
+        let record = &pcp.lists[list];
+        let order = record.order();
+        let (mut taken, mut counted) = (0, 0);
+        while hold.goes_on()
+            && let Some(slots) = slots.get(taken as usize..).filter(|slots| !slots.is_empty())
+        {
             let (frame, run) = match order {
                 Order::ZERO => {
-                    let most = most.min((pages - freed).blocks(order));
+                    let most = (hold.pages - hold.freed).blocks(order);
                     self.cold_run(slots, record.cached, most)
                 }
                 _ => (slots[0].load(Relaxed), 0),
             };
-            self.closed.drop_cold(list, 1 << run);
-            walk.took(1 << run);
-            freed += PageCount::of_blocks(1 << run, order);
+            taken += 1 << run;
+            // Pages that are freed as one block are one.
+            hold.blocks -= 1;
+            hold.freed += PageCount::of_blocks(1 << run, order);
             if ops.on.word(frame).load(Relaxed) != record.cached {
                 pcp.events.double_frees.fetch_add(1, Relaxed);
                 continue;
@@ -128,14 +162,17 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             }
             let whole = Order::new(order.get() + run).unwrap_or(Order::MAX);
             let idx = frame - ops.zone.frame_base as u32;
-            let LockedZone { buddy, frames, .. } = &mut locked;
+            let LockedZone { buddy, frames, .. } = &mut *locked;
             if buddy.free_block(frames, idx, whole, FreeFlags::default()).is_ok() {
-                locked.account(diff, order.pages() as i64, 1 << run);
+                counted += 1 << run;
             } else {
                 pcp.events.double_frees.fetch_add(1, Relaxed);
             }
         }
-        freed
+        if counted > 0 {
+            locked.account(ops.on.free_diff(pcp), order.pages() as i64, counted);
+        }
+        taken
     }
 
     /// The largest block that the coldest pages form, all of them as they should be: its first

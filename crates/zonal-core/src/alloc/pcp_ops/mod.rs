@@ -52,6 +52,15 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
         Some(PcpOps { ops, closed, _masked }.without_parked())
     }
 
+    /// Lets the pcp open as ready for the next operation on the active list.
+    #[inline]
+    pub fn stay_ready(&mut self) {
+        let on = self.ops.on;
+        if on.enters(self.closed.pcp) && !on.policy().numa.records() {
+            self.closed.ready_in(on.epoch.now());
+        }
+    }
+
     /// Whatever is parked goes first (PARK-1).
     #[inline(always)]
     fn without_parked(mut self) -> Self {

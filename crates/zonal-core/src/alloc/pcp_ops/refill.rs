@@ -10,6 +10,16 @@ use crate::types::{PageCount, Pfn};
 use crate::zone::state::LockedZone;
 
 impl<P: Platform> PcpOps<'_, '_, P> {
+    /// A block of `list`, or of a magazine of the depot.
+    pub fn take_cached(mut self, list: usize) -> Option<Pfn> {
+        if self.closed.len(list) == 0 && self.take_magazine(list) == 0 {
+            return None;
+        }
+        let frame = self.closed.pop(list, true)?;
+        self.stay_ready();
+        self.hand_out(list, frame)
+    }
+
     /// A block of `list`, which is filled if it is empty.
     pub fn take(&mut self, list: usize, want: Want) -> Option<Pfn> {
         loop {
@@ -21,6 +31,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             }
             let frame = self.closed.pop(list, true)?;
             if let Some(pfn) = self.hand_out(list, frame) {
+                self.stay_ready();
                 return Some(pfn);
             }
         }

@@ -1,0 +1,60 @@
+//! Where the blocks of a refill go, by ones and by rows.
+
+use crate::lanes::{copy_row, store_row};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+
+/// Blocks in a row that are handled at once.
+const ROW: u32 = 8;
+
+/// Where a refill puts its blocks. The first one given is the first to be popped (LB E.6: refills
+/// are appended in the order of removal, allocations take from the head).
+#[derive(Debug)]
+pub struct Sink<'a> {
+    slots: &'a [AtomicU32],
+    base: u32,
+    wanted: u32,
+    next: u32,
+}
+
+impl<'a> Sink<'a> {
+    /// For so many blocks, in the slots from `base` on.
+    pub(super) fn new(slots: &'a [AtomicU32], base: u32, wanted: u32) -> Sink<'a> {
+        Sink { slots, base, wanted, next: wanted }
+    }
+    /// Blocks that it got.
+    pub(super) fn got(&self) -> u32 {
+        self.wanted - self.next
+    }
+    /// Blocks it still takes.
+    pub fn room(&self) -> u32 {
+        self.next
+    }
+    /// Takes one block. More than were wanted are a bug of the caller.
+    #[inline]
+    pub fn give(&mut self, frame: u32) {
+        debug_assert!(self.next > 0);
+        self.next -= 1;
+        self.slots[(self.base + self.next) as usize].store(frame, Relaxed);
+    }
+    /// Takes the eight blocks that these slots name, coldest first.
+    #[inline]
+    pub(crate) fn give_slots(&mut self, from: &[AtomicU32; ROW as usize]) {
+        debug_assert!(self.next >= ROW);
+        self.next -= ROW;
+        let slots = self.slots.get((self.base + self.next) as usize..);
+        if let Some(slots) = slots.and_then(|slots| slots.first_chunk()) {
+            copy_row(from, slots);
+        }
+    }
+    /// Takes eight blocks with frames in a row. `hottest` is the one that is popped first of them;
+    /// the others lie behind it.
+    #[inline]
+    pub(crate) fn give_row(&mut self, hottest: u32) {
+        debug_assert!(self.next >= ROW);
+        self.next -= ROW;
+        let slots = self.slots.get((self.base + self.next) as usize..);
+        if let Some(slots) = slots.and_then(|slots| slots.first_chunk()) {
+            store_row(slots, hottest + (ROW - 1), false);
+        }
+    }
+}
