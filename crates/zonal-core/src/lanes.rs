@@ -39,6 +39,12 @@ pub(crate) fn store_row(cells: &[AtomicU32; 8], first: u32, up: bool) {
     cells::store_u32s(cells, row(first, up));
 }
 
+/// Whether numbers are equal, without a way out in between.
+#[inline(always)]
+pub(crate) fn are_equal(a: [u64; 8], b: [u64; 8]) -> bool {
+    cells::equal_u64s(a, b)
+}
+
 /// Copies cells to others that are none of them.
 #[inline(always)]
 pub(crate) fn copy_row(from: &[AtomicU32; 8], to: &[AtomicU32; 8]) {
@@ -69,6 +75,11 @@ mod cells {
     #[inline(always)]
     pub(crate) fn are_u64s(cells: &[AtomicU64; 8], value: u64) -> bool {
         cells.iter().all(|cell| cell.load(Relaxed) == value)
+    }
+
+    #[inline(always)]
+    pub(super) fn equal_u64s(a: [u64; 8], b: [u64; 8]) -> bool {
+        a == b
     }
 
     #[inline(always)]
@@ -154,6 +165,39 @@ mod cells {
                 c = out(xmm_reg) _,
                 d = out(xmm_reg) _,
                 options(nostack, readonly, preserves_flags)
+            );
+        }
+        equal == ALL
+    }
+
+    #[inline(always)]
+    pub(super) fn equal_u64s(a: [u64; 8], other: [u64; 8]) -> bool {
+        // SAFETY: (1) plain bits of the same size.
+        let [a, b, c, d]: [__m128i; 4] = unsafe { transmute(a) };
+        // SAFETY: (1) plain bits of the same size.
+        let [e, f, g, h]: [__m128i; 4] = unsafe { transmute(other) };
+        let equal: u32;
+        // SAFETY: (1) works on registers alone.
+        unsafe {
+            asm!(
+                "pcmpeqd {a}, {e}",
+                "pcmpeqd {b}, {f}",
+                "pcmpeqd {c}, {g}",
+                "pcmpeqd {d}, {h}",
+                "pand {a}, {b}",
+                "pand {c}, {d}",
+                "pand {a}, {c}",
+                "pmovmskb {equal:e}, {a}",
+                a = inout(xmm_reg) a => _,
+                b = inout(xmm_reg) b => _,
+                c = inout(xmm_reg) c => _,
+                d = inout(xmm_reg) d => _,
+                e = in(xmm_reg) e,
+                f = in(xmm_reg) f,
+                g = in(xmm_reg) g,
+                h = in(xmm_reg) h,
+                equal = lateout(reg) equal,
+                options(pure, nomem, nostack, preserves_flags)
             );
         }
         equal == ALL

@@ -63,10 +63,10 @@ fn program(machine: &'static Machine, list: usize) -> Vec<u32> {
     held
 }
 
-/// The owner against a drain from another CPU.
-fn drained(fault: Fault) {
+/// The owner against a closer on another CPU.
+fn drained(fault: Fault, close: fn(&Machine) -> Vec<u32>) {
     let machine = Machine::new(fault);
-    let closer = loom::thread::spawn(move || machine.drain());
+    let closer = loom::thread::spawn(move || close(machine));
     let held = program(machine, 0);
     let taken = closer.join().unwrap();
     assert_once([held, taken, machine.rest()]);
@@ -106,13 +106,25 @@ fn zone_says_no(fault: Fault) {
     assert_once([held, machine.rest()]);
 }
 
+/// The same while somebody closes the pcp and would leave it ready.
+fn zone_says_no_to_a_closer(fault: Fault) {
+    let machine = Machine::new(fault);
+    let flag = loom::thread::spawn(move || machine.lose());
+    let taken = machine.drain_and_stay_ready();
+    flag.join().unwrap();
+    assert_eq!(machine.pop(0), None, "READY-1");
+    assert_once([taken, machine.rest()]);
+}
+
 /// All scenes with one fault. Returns the number of interleavings.
 fn all_scenes(fault: Fault) -> u64 {
-    explore(Some(3), move || drained(fault))
+    explore(Some(3), move || drained(fault, Machine::drain))
+        + explore(Some(3), move || drained(fault, Machine::drain_and_stay_ready))
         + explore(Some(3), move || shared(fault, [0, 0]))
         + explore(Some(3), move || shared(fault, [0, 1]))
         + explore(Some(3), move || freed_twice(fault))
         + explore(Some(3), move || zone_says_no(fault))
+        + explore(Some(3), move || zone_says_no_to_a_closer(fault))
 }
 
 /// The other process. Without the variable it is no test.

@@ -5,6 +5,7 @@
 //! page frame number or by address, and do not say how to make one of the other.
 
 use super::cpu_ops::CpuOps;
+use super::pcp_ops::run::PageName;
 use super::search::Search;
 use super::{AllocError, Allocator, FreeError, Request};
 use crate::platform::Platform;
@@ -101,7 +102,7 @@ fn alloc_with<P: Platform, T>(
 
 /// `pfn` and its inverse `page` run while the pcp is closed.
 #[inline]
-fn free_with<P: Platform, T: PartialEq>(
+fn free_with<P: Platform, T: PageName>(
     on: &Allocator<'_, P>,
     pages: &[T],
     order: Order,

@@ -15,8 +15,9 @@
 //! decide is left to it: a zone near its watermarks, an empty or full list, a stream of large
 //! frees, a page of another zone, a refused free. How the pcp is entered:
 //! [`pcp::gated`](crate::pcp::gated); how a block is divided there:
-//! [`pcp::front`](crate::pcp::front). The first operation behind a closing finds out what the next
-//! ones may do and leaves it in the gate ([`pcp::ready`](crate::pcp::ready)).
+//! [`pcp::front`](crate::pcp::front). Whoever closes a pcp for an operation, or the first operation
+//! behind another closing, finds out what the next ones may do and leaves it in the gate
+//! ([`pcp::ready`](crate::pcp::ready)).
 //!
 //! Platforms with sequences have a fast path of their own in front of the core: there this one
 //! serves sealed pcps only, on which no sequence runs (PCP-7), as where each allocation is
@@ -278,6 +279,7 @@ fn put_on<P: Platform>(
 }
 
 /// As [`put_ready`], onto a pcp as it is. `false`: nothing was done, there is something to decide.
+#[inline(never)]
 fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -> bool {
     let own = own(on, on.platform.cpu()).filter(|pcp| on.enters(pcp));
     let Some(pcp) = own else { return false };

@@ -68,7 +68,7 @@ impl Key {
     }
 
     /// The value itself.
-    pub(super) fn opens(self) -> u32 {
+    pub(crate) fn opens(self) -> u32 {
         self.opens
     }
 }

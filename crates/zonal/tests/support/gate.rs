@@ -143,6 +143,24 @@ impl Machine {
     /// `Closed`: takes the coldest page of each list for the buddy. Nothing where somebody holds
     /// the gate.
     pub fn drain(&self) -> Vec<u32> {
+        self.close(|_| OPEN)
+    }
+
+    /// The same for an operation: it opens as ready for the next one (`Closed::ready_in`).
+    pub fn drain_and_stay_ready(&self) -> Vec<u32> {
+        self.close(|active| {
+            let first = (self.fault == Fault::ZoneFirst).then(|| self.fast.load(Relaxed));
+            let key = Key::new(self.epoch.now(), 0);
+            if first.unwrap_or_else(|| self.fast.load(Relaxed)) == 0 {
+                return OPEN;
+            }
+            self.pcp.repeat(&self.pcp.lists[active], false);
+            key.opens()
+        })
+    }
+
+    /// `opens`: what the gate opens with, once all is stored; it gets the active list.
+    fn close(&self, opens: impl FnOnce(usize) -> u32) -> Vec<u32> {
         let gate = &self.pcp.gate;
         let was = gate.load(Relaxed);
         if self.fault != Fault::NoGate && !ready::take(gate) {
@@ -175,7 +193,7 @@ impl Machine {
         self.pcp.word.store(new.0, Relaxed);
         if self.fault != Fault::OpenedTooEarly {
             let order = if self.fault == Fault::NoRelease { Relaxed } else { Release };
-            let opens = if self.fault == Fault::StaysReady { was } else { OPEN };
+            let opens = if self.fault == Fault::StaysReady { was } else { opens(new.active()) };
             gate.store(opens, order);
         }
         pages

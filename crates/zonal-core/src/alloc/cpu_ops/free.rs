@@ -2,6 +2,7 @@
 
 use super::CpuOps;
 use crate::alloc::pcp_ops::PcpOps;
+use crate::alloc::pcp_ops::run::PageName;
 use crate::alloc::request::FreeError;
 use crate::alloc::zone_ops::ZoneOps;
 use crate::platform::Platform;
@@ -39,7 +40,7 @@ impl<P: Platform> CpuOps<'_, '_, P> {
     /// Frees blocks of one zone and list in one hold of the pcp; at least one of `pages`, which
     /// are not none.
     #[inline]
-    pub fn free_hold<T: PartialEq>(
+    pub fn free_hold<T: PageName>(
         self,
         pages: &[T],
         order: Order,

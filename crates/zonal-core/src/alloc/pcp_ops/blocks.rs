@@ -8,7 +8,7 @@
 //! blocks.
 
 use super::PcpOps;
-use super::run::Words;
+use super::run::{PageName, Words};
 use crate::alloc::zone_ops::Want;
 use crate::pcp::state::PcpList;
 use crate::platform::Platform;
@@ -80,7 +80,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// How many of `pages` lie before the next block that may come back whole, if they are in a
     /// row up to there: those that [`put_block_together`](Self::put_block_together) would not take.
     #[inline]
-    pub fn before_block<T: PartialEq>(
+    pub fn before_block<T: PageName>(
         &self,
         single: &PcpList,
         pages: &[T],
@@ -91,7 +91,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             let first = pfn(pages.first()?).0;
             let next = first.checked_add(1)?.checked_next_multiple_of(whole.pages as u64)?;
             let before = (next - first) as usize;
-            (pages.len() >= before + whole.pages && pages[before] == page(Pfn(next)))
+            (pages.len() >= before + whole.pages && pages[before].bits() == page(Pfn(next)).bits())
                 .then_some(before)
         });
         next.unwrap_or(pages.len())
@@ -101,7 +101,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// them from this pcp's list of order 0, and puts the block on its list. Returns how many
     /// pages that were.
     #[inline]
-    pub fn put_block_together<T: PartialEq>(
+    pub fn put_block_together<T: PageName>(
         &mut self,
         single: usize,
         pages: &[T],

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use super::PcpOps;
-use super::run::{RUN, Words};
+use super::run::{PageName, RUN, Words};
 use crate::alloc::request::FreeError;
 use crate::alloc::zone_ops::{Want, ZoneOps};
 use crate::pcp::state::Pcp;
@@ -70,7 +70,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// Frees blocks of one order for this list, from the front, up to the first that is for another
     /// one. How many.
     #[inline]
-    pub fn free_many<T: PartialEq>(
+    pub fn free_many<T: PageName>(
         &mut self,
         list: usize,
         pages: &[T],
@@ -132,7 +132,7 @@ fn same_list<P: Platform>(ops: ZoneOps<'_, '_, P>, pfn: Pfn, order: Order, list:
 /// many: up to the first that is not for this list or not handed out, of which the core
 /// says which it is.
 #[inline]
-fn list_run<P: Platform, T: PartialEq>(
+fn list_run<P: Platform, T: PageName>(
     (ops, pcp, list): (ZoneOps<'_, '_, P>, &Pcp, usize),
     slots: &[AtomicU32],
     pages: &[T],

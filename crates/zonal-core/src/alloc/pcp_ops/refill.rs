@@ -6,7 +6,7 @@ use crate::buddy::Mode;
 use crate::pcp::tune;
 use crate::platform::{Platform, Step};
 use crate::sync::Ordering::Relaxed;
-use crate::types::{PageCount, Pfn};
+use crate::types::{Order, PageCount, Pfn};
 use crate::zone::state::LockedZone;
 
 impl<P: Platform> PcpOps<'_, '_, P> {
@@ -52,6 +52,19 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         Some(self.ops.zone.page(frame))
     }
 
+    /// How many blocks an empty list is to get (LB E.6), as far as the zone's budget covers them.
+    /// It has a frame of its own: who asks goes on to take them.
+    #[inline(never)]
+    fn wanted(&mut self, order: Order) -> u32 {
+        let (ops, closed) = (self.ops, &mut self.closed);
+        let mut state = closed.state();
+        let wanted = tune::nr_alloc(&mut state, &ops.params(closed.pcp), ops.pressure(), order);
+        closed.set_state(&state);
+        let pages = closed.count().saturating_add(PageCount::of_blocks(wanted, order));
+        let covered = closed.cover(pages.max(closed.high()));
+        wanted.min(covered.saturating_sub(closed.count()).blocks(order))
+    }
+
     /// Fills an empty list from the depot, or from the buddy (LB E.6). Returns the blocks got.
     #[inline(never)]
     pub fn refill(&mut self, list: usize, want: Want) -> u32 {
@@ -61,13 +74,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         if taken > 0 {
             return taken;
         }
-        let closed = &mut self.closed;
-        let mut state = closed.state();
-        let wanted = tune::nr_alloc(&mut state, &ops.params(pcp), ops.pressure(), want.order);
-        closed.set_state(&state);
-        let pages = closed.count().saturating_add(PageCount::of_blocks(wanted, want.order));
-        let covered = closed.cover(pages.max(closed.high()));
-        let wanted = wanted.min(covered.saturating_sub(closed.count()).blocks(want.order));
+        let wanted = self.wanted(want.order);
         if wanted == 0 {
             return 0;
         }

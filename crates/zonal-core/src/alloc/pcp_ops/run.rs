@@ -7,7 +7,7 @@
 
 use crate::alloc::tables::Tables;
 use crate::frame::{PageWord, claim};
-use crate::lanes::{are_row, are_u64s, store_row, store_u64s};
+use crate::lanes::{are_equal, are_row, are_u64s, store_row, store_u64s};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -16,6 +16,32 @@ use crate::zone::state::Zone;
 
 /// Frames looked at together.
 pub const RUN: usize = 8;
+
+/// How the bulk calls name a page: by its number or its address.
+pub trait PageName: Copy {
+    /// No two pages have the same.
+    fn bits(self) -> u64;
+}
+
+impl PageName for Pfn {
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl PageName for *mut u8 {
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.addr() as u64
+    }
+}
+
+/// Whether names are what `expected` says.
+#[inline(always)]
+fn are_named<T: PageName>(names: &[T; RUN], expected: impl Fn(usize) -> T) -> bool {
+    are_equal(names.map(T::bits), core::array::from_fn(|i| expected(i).bits()))
+}
 
 /// The page words of one zone, by index in the zone; an index outside has none.
 #[derive(Clone, Copy)]
@@ -138,7 +164,7 @@ impl<'a> Words<'a> {
     /// block in a row, first page first or (not `UP`) last. The first page of the block, or
     /// nothing done.
     #[inline(always)]
-    pub fn put_together<const UP: bool, T: PartialEq>(
+    pub fn put_together<const UP: bool, T: PageName>(
         self,
         pages: &[T],
         pfn: impl Fn(&T) -> Pfn,
@@ -148,11 +174,9 @@ impl<'a> Words<'a> {
         let lowest = if UP { first } else { behind::<UP>(first, pages.len() - 1) };
         let block = self.pfn(lowest);
         let words = self.words.get(lowest..)?.get(..pages.len())?.as_chunks::<RUN>().0;
-        // Eight at a time, so that the compiler sees no way out in between.
         let in_row = |(n, run): (usize, &[T; RUN])| {
             let first = behind::<UP>(first, n * RUN);
-            let equal = run.iter().enumerate();
-            equal.fold(true, |all, (i, own)| all & (*own == page(self.pfn(behind::<UP>(first, i)))))
+            are_named(run, |i| page(self.pfn(behind::<UP>(first, i))))
         };
         let is_ours = block.0.is_multiple_of(pages.len() as u64)
             && pages.as_chunks::<RUN>().0.iter().enumerate().all(in_row)
@@ -252,7 +276,7 @@ impl<'a> Words<'a> {
     /// direction, of `ours`, which is asked once for each pageblock that a run is in. How many.
     /// `page` is the inverse of `pfn`.
     #[inline(always)]
-    pub fn put_runs<const UP: bool, T: PartialEq>(
+    pub fn put_runs<const UP: bool, T: PageName>(
         self,
         slots: &[AtomicU32],
         pages: &[T],
@@ -264,7 +288,7 @@ impl<'a> Words<'a> {
         let runs = slots.as_chunks::<RUN>().0.iter().zip(pages.as_chunks::<RUN>().0);
         for (slots, pages) in runs {
             let first = self.at(pfn(&pages[0]));
-            if !(1..RUN).all(|i| pages[i] == page(self.pfn(behind::<UP>(first, i)))) {
+            if !are_named(pages, |i| page(self.pfn(behind::<UP>(first, i)))) {
                 break;
             }
             // In between are at most two pageblocks: a run is shorter than one.

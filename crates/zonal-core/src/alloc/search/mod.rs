@@ -176,6 +176,8 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     }
 
     /// Why the request cannot be served, from the last zone it may use.
+    #[cold]
+    #[inline(never)]
     pub fn refusal(&self, flags: AllocFlags) -> AllocError {
         let zone = self.allowed().last().unwrap_or(self.preferred());
         let free = self.zone_ops(zone).free_or_cached();

@@ -68,6 +68,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     /// A request that could not wait has failed: where the policy says so, the watermarks of its
     /// zones on the preferred node are boosted, so that the reclaimer frees more than it would; at
     /// most once a second.
+    #[inline(never)]
     fn boost_for_atomic(&self, flags: AllocFlags) {
         if !self.on.policy().watermark.boost_atomic || self.gfp.contains(Gfp::DIRECT_RECLAIM) {
             return;
@@ -193,6 +194,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     }
 
     /// Empties the pcps of the request's zones, without a long wait. Returns the pages moved.
+    #[inline(never)]
     fn drain_open(&self) -> u64 {
         self.on.events.drains_all.fetch_add(1, Relaxed);
         let of_zone = |zone: &'a Zone| {
@@ -205,6 +207,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     /// Whether some zone would have room with all pages on its pcps or moving there, and without
     /// the boost. Looks at counters alone: emptying a pcp interrupts its CPU, which is for a
     /// request that can win by it.
+    #[inline(never)]
     pub fn draining_may_help(&self, flags: AllocFlags) -> bool {
         self.allowed().any(|zone| {
             let ops = self.zone_ops(zone);
@@ -243,6 +246,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
 
     /// Whether pages came to a pcp or depot of one of the request's zones since all were drained,
     /// or may be on their way there: its owner has it closed.
+    #[inline(never)]
     fn pcps_in_use(&self) -> bool {
         self.allowed().any(|zone| {
             let ops = self.zone_ops(zone);

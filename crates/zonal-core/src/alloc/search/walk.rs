@@ -147,12 +147,20 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
     /// How the zone stands to its watermarks, for the request.
     #[inline]
     fn standing(&self, zone: &Zone) -> Standing {
-        let Walk { search, flags, .. } = *self;
-        let order = search.order;
         let fast = zone.fast.load(Relaxed);
-        if fast & (1 << order.get()) != 0 {
+        if fast & (1 << self.search.order.get()) != 0 {
             return Standing { above: true, below_high: false };
         }
+        self.standing_by_watermarks(zone, fast)
+    }
+
+    /// The same, of a zone that does not say it at once. With a frame of its own: who asks goes on
+    /// to take a block.
+    #[cold]
+    #[inline(never)]
+    fn standing_by_watermarks(&self, zone: &Zone, fast: u32) -> Standing {
+        let Walk { search, flags, .. } = *self;
+        let order = search.order;
         let snapshot = zone.snapshot(search.highest);
         let watermarks = zone.watermarks();
         let asks_high = fast & BELOW_HIGH == 0 && search.on.fixed().tuning.watches_high_watermark();
@@ -189,6 +197,8 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
     }
 
     /// Whether the zone is above the watermark asked for (LB D.4 step e).
+    #[cold]
+    #[inline(never)]
     pub fn above_watermark(&self, zone: &Zone) -> bool {
         self.search.above_watermark(zone, self.flags)
     }

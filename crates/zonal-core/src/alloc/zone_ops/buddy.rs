@@ -96,6 +96,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
 
     /// After an order > 0 allocation with the right to it, sets the block's pageblock aside for
     /// others like it (LB B.8).
+    #[cold]
+    #[inline(never)]
     pub fn reserve_highatomic(self, pfn: Pfn, order: Order) {
         let mut locked = self.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
@@ -107,6 +109,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     }
 
     /// LB B.8: gives a pageblock of the reserve back to the request's type.
+    #[cold]
+    #[inline(never)]
     pub fn unreserve_highatomic(self, mt: Migratetype, force: bool) -> bool {
         let mut locked = self.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
@@ -145,6 +149,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
 
     /// Frees a block to the buddy, or to the owner of its pageblock. The caller has taken its word
     /// out of its holder's hands.
+    #[inline(never)]
     pub fn free_direct(self, pcp: &Pcp, pfn: Pfn, order: Order) {
         if self.on.owns_pageblocks() && self.owned().free(pcp, pfn, order) {
             return;
