@@ -5,6 +5,7 @@
 
 mod advise;
 mod bench;
+mod cause;
 mod cli;
 mod conform;
 mod exporter;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf, absolute};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::cause::of_trace;
 use crate::scratch::Scratch;
-use crate::trace::of_trace;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zonal_replay::{Phase, Progress};

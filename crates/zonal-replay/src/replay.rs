@@ -10,6 +10,7 @@ use crate::error::ReplayError;
 use crate::facts::{Scope, Shown};
 use crate::fidelity::{self, Fidelity};
 use crate::judge::{self, Judged};
+use crate::kernel::KernelMoves;
 use crate::locks::LockWaits;
 use crate::program::Program;
 use crate::progress::Watch;
@@ -25,7 +26,6 @@ use crate::settle::settle;
 use crate::start;
 use crate::told::{Recorded, Told};
 use crate::unjudged::{self, NotJudged};
-use crate::what_if::KernelMoves;
 use crate::zones::ZoneMap;
 
 /// A recording to replay, and the policy.

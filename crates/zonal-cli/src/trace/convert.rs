@@ -8,12 +8,12 @@ use anyhow::{anyhow, bail};
 use zonal_lab::recipe::quoted;
 use zonal_parquet::{is_parquet, read_events, write_events};
 use zonal_perfetto::{is_perfetto, read_trace, write_trace};
-use zonal_replay::ReplayError;
+use zonal_trace::TraceErrorKind;
 use zonal_trace::make::{MakeError, Written, convert};
-use zonal_trace::{TraceError, TraceErrorKind};
 
 use super::args::{InputArgs, OutputArgs};
 use super::files::{make, refuse_url, say};
+use crate::cause::of_trace;
 use crate::output;
 use crate::scratch::Scratch;
 
@@ -67,25 +67,6 @@ pub fn remedy(whole: &anyhow::Error) -> Option<String> {
          first, `zonal trace convert {from} {to}`",
         path.display()
     ))
-}
-
-/// The fault of a trace that is read, whoever reads it: some pass it on as their own.
-pub fn of_trace(error: &anyhow::Error) -> Option<&TraceError> {
-    error.chain().find_map(|cause| {
-        let passed_on = || match cause.downcast_ref::<ReplayError>()? {
-            ReplayError::Trace(error) => Some(error),
-            _ => None,
-        };
-        let made = || match cause.downcast_ref::<MakeError>()? {
-            MakeError::Trace(error) => Some(error),
-            _ => None,
-        };
-        let exported = || match cause.downcast_ref::<zonal_perfetto::Error>()? {
-            zonal_perfetto::Error::Trace(error) => Some(error),
-            _ => None,
-        };
-        cause.downcast_ref().or_else(passed_on).or_else(made).or_else(exported)
-    })
 }
 
 /// Whether a file is not as it was written.

@@ -11,7 +11,7 @@ use zonal_trace::{Info, Stats};
 use zonal_replay::advise::{Options, advise};
 use zonal_replay::overview::{self, Overview};
 
-pub use self::convert::{of_trace, remedy};
+pub use self::convert::remedy;
 pub use self::files::{open, say};
 
 use self::args::{CutArgs, ReadArgs, ReportArgs, TraceCommand};

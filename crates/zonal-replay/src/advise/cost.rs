@@ -18,8 +18,9 @@ use zonal_trace::{HoldPrices, MachineDescription};
 
 use super::queue::{Queued, copies, queue};
 use super::saving::{ModelError, PRICE_FACTOR, Saving, UNMEASURED_FACTOR};
+use crate::kernel::KernelMoves;
 use crate::run::holds::Hold;
-use crate::what_if::{KernelMoves, Trialled, WhatIf};
+use crate::what_if::{Trialled, WhatIf};
 
 /// The lab's machine whose costs are taken.
 const MACHINE: &str = "broadwell-2017-88";

@@ -211,8 +211,7 @@ pub(super) fn measure(
     let changes = changes::all(&settings, &policy, machine.nodes.len(), own_min_free(machine));
     let changes = selected(changes, options.only, machine)?;
     let what_if = WhatIf::new(recording, policy, options.limit, watch)?;
-    let cost = HoldCost::of_recording(machine)?;
-    let seconds = what_if.seconds();
+    let (cost, seconds) = (HoldCost::of_recording(machine)?, what_if.seconds());
     let mut notes = Vec::new();
     let base = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let as_recorded = what_if.run(&base, watch)?;

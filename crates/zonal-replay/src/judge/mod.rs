@@ -142,8 +142,8 @@ pub fn lists(
 /// Judges the choices of the buddies in the same way, with everything else told.
 ///
 /// # Errors
-/// If the machine cannot be rebuilt; what `each` returns, which is given a function to call for each
-/// event.
+/// If the machine cannot be rebuilt; what `each` returns, which is given a function to call for
+/// each event.
 pub fn buddies(
     (description, map): (&MachineDescription, &ZoneMap),
     program: &Program,
