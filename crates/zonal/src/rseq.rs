@@ -44,7 +44,8 @@
 //! - **FAST-6** the object that has the sequences is never unloaded: a thread keeps the address of
 //!   its last descriptor in `rseq_cs`, and the kernel reads it when it next takes the CPU away.
 //! - **FAST-7** list 0 of the pcp of a CPU's preferred zone has pages without a type of their own:
-//!   their words have nothing but the tag and the CPU's number, and are made of that number.
+//!   their words have nothing but the tag and the CPU's number, and are made of that number
+//!   (checked in `pool/hot.rs`, for every policy).
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod layout;

@@ -422,11 +422,14 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use zonal_core::frame::{CPU_SHIFT, TAG_CACHED};
+    use zonal_core::pcp::owner::Pageblocks;
+    use zonal_core::policy::Policy;
     use zonal_core::types::{CpuId, ZoneId};
 
     use super::*;
-    use crate::Mode;
     use crate::sys::affinity::Pinned;
+    use crate::{CpuMap, Mode};
 
     /// A free of order 1 to 3 leaves its mark in the hot word. Pages freed behind it stay on the
     /// fast path: the core would find the gate taken and give them to the buddy.
@@ -462,5 +465,25 @@ mod tests {
             drop(held);
         }
         pool.validate().unwrap();
+    }
+
+    /// FAST-7: what sequences make of a CPU's number.
+    #[test]
+    fn words_of_list_0_have_the_tag_and_the_number_of_their_cpu_alone() {
+        // Where CPUs own pageblocks there are no lists.
+        let lists = |policy: &&Policy| policy.pcp.pageblocks == Pageblocks::Shared;
+        let policies = || Policy::PRESETS.iter().filter(lists);
+        let two = policies().map(|policy| (2, policy));
+        for (nodes, policy) in policies().map(|policy| (1, policy)).chain(two) {
+            let builder = Pool::builder().size(64 << 20).fake_nodes(nodes, CpuMap::RoundRobin);
+            let pool = builder.policy(*policy).build().unwrap();
+            let allocator = pool.allocator();
+            for cpu in (0..allocator.cpus()).map(|cpu| CpuId(cpu as u32)) {
+                let node = &allocator.nodes()[usize::from(allocator.node_of(cpu).0)];
+                let list = allocator.pcp(node.preferred(), cpu).list(0).unwrap();
+                let made = u64::from(cpu.0) << CPU_SHIFT | TAG_CACHED;
+                assert_eq!(list.cached_word().bits(), made, "{}, {nodes} nodes", policy.name);
+            }
+        }
     }
 }
