@@ -8,10 +8,10 @@ use super::host;
 use super::machine::Roots;
 use super::options::{COLD, FRACTION_LARGE, RecordOptions};
 use super::tracefs::Tracefs;
-use crate::tracefs::{
-    CACHE_EVENTS, LOCK_EVENTS, MORE_EVENTS, PAGE_EVENTS, USE_EVENTS, WORKER_EVENT,
-};
+use crate::tracefs::{CACHE_EVENTS, LOCK_EVENTS, MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
 
+/// Events of pages that come once for each page that is used, however the lists serve it.
+const USE_EVENTS: [&str; 2] = ["kmem:mm_page_alloc", "kmem:mm_page_free"];
 /// Largest size of a ring that is chosen without being asked for.
 const RING_BYTES_MAX: u64 = 256 << 20;
 const RING_BYTES_MIN: u64 = 4 << 20;

@@ -25,9 +25,6 @@ pub(crate) const PAGE_EVENTS: [&str; 5] = [
     "kmem:mm_page_alloc_extfrag",
 ];
 
-/// Of them, those that come once for each page that is used, however the lists serve it.
-pub(crate) const USE_EVENTS: [&str; 2] = ["kmem:mm_page_alloc", "kmem:mm_page_free"];
-
 /// Events that tell more, where the kernel has them.
 pub(crate) const MORE_EVENTS: [&str; 8] = [
     "kmem:mm_setup_per_zone_wmarks",
