@@ -39,27 +39,15 @@ pub(crate) fn store_row(cells: &[AtomicU32; 8], first: u32, up: bool) {
     cells::store_u32s(cells, row(first, up));
 }
 
-/// Whether numbers are equal, without a way out in between.
-#[inline(always)]
-pub(crate) fn are_equal(a: [u64; 8], b: [u64; 8]) -> bool {
-    cells::equal_u64s(a, b)
-}
-
-/// Copies cells to others that are none of them.
-#[inline(always)]
-pub(crate) fn copy_row(from: &[AtomicU32; 8], to: &[AtomicU32; 8]) {
-    cells::copy_u32s(from, to);
-}
-
 /// Copies cells to the beginning of others, which may be some of them, if those begin further down.
 pub(crate) fn copy_down(from: &[AtomicU32], to: &[AtomicU32]) {
     let (rows, rest) = from.as_chunks();
-    rows.iter().zip(to.as_chunks().0).for_each(|(from, to)| cells::copy_u32s(from, to));
+    rows.iter().zip(to.as_chunks().0).for_each(|(from, to)| copy_u32s(from, to));
     let to_rest = to.get(8 * rows.len()..).unwrap_or_default();
     rest.iter().zip(to_rest).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
 }
 
-pub(crate) use cells::{are_u64s, store_u64s};
+pub(crate) use cells::{are_u64s, copy_u32s, equal_u64s, store_u64s};
 
 #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
 mod cells {
@@ -77,8 +65,9 @@ mod cells {
         cells.iter().all(|cell| cell.load(Relaxed) == value)
     }
 
+    /// Whether numbers are equal, without a way out in between.
     #[inline(always)]
-    pub(super) fn equal_u64s(a: [u64; 8], b: [u64; 8]) -> bool {
+    pub(crate) fn equal_u64s(a: [u64; 8], b: [u64; 8]) -> bool {
         a == b
     }
 
@@ -89,7 +78,7 @@ mod cells {
 
     /// Copies cells to others that may be some of them, if those begin further down.
     #[inline(always)]
-    pub(super) fn copy_u32s(from: &[AtomicU32; 8], to: &[AtomicU32; 8]) {
+    pub(crate) fn copy_u32s(from: &[AtomicU32; 8], to: &[AtomicU32; 8]) {
         from.iter().zip(to).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
     }
 
@@ -170,8 +159,9 @@ mod cells {
         equal == ALL
     }
 
+    /// Whether numbers are equal, without a way out in between.
     #[inline(always)]
-    pub(super) fn equal_u64s(a: [u64; 8], other: [u64; 8]) -> bool {
+    pub(crate) fn equal_u64s(a: [u64; 8], other: [u64; 8]) -> bool {
         // SAFETY: (1) plain bits of the same size.
         let [a, b, c, d]: [__m128i; 4] = unsafe { transmute(a) };
         // SAFETY: (1) plain bits of the same size.
@@ -223,7 +213,7 @@ mod cells {
 
     /// Copies cells to others that may be some of them, if those begin further down.
     #[inline(always)]
-    pub(super) fn copy_u32s(from: &[AtomicU32; 8], to: &[AtomicU32; 8]) {
+    pub(crate) fn copy_u32s(from: &[AtomicU32; 8], to: &[AtomicU32; 8]) {
         // SAFETY: (1) reads the 32 bytes of `from` before it writes the 32 bytes of `to`, and no
         // more; they are atomics, so they may be written through a shared reference; no cell is
         // torn (module).

@@ -45,7 +45,7 @@ use crate::policy::Policy;
 use crate::sync::{AtomicU32, AtomicU64, Masked, Ordering::Relaxed};
 use crate::types::{CpuId, NR_ORDERS, NodeId, Order, Pfn};
 use crate::zone::epoch::EPOCH_UNIT;
-use crate::zone::state::{FAST_FREE, RETIRED, Zone};
+use crate::zone::state::{FAST_FREE, Zone};
 
 // A key has room for the order below the epoch.
 const _: () = assert!(NR_ORDERS <= EPOCH_UNIT as usize);
@@ -59,14 +59,6 @@ impl<'a, P: Platform> Cells<'a> for &Tables<'a, P> {
     fn word(self, frame: u64) -> Option<&'a AtomicU64> {
         self.word_at(frame)
     }
-}
-
-/// Whether a fast operation may go on where the word is slow: a sealed pcp's is for good, and says
-/// nothing but that no sequence runs (PCP-7); what else may be asked for stands in the zone.
-#[inline(always)]
-fn may_go_on(pcp: &Pcp, zone: &Zone) -> bool {
-    // Relaxed: who retires a zone closes each pcp behind that, so it is seen behind the gate.
-    pcp.is_sealed() && !zone.has(RETIRED)
 }
 
 /// A CPU's pcp of the zone that it prefers: that of rank 0 (`PcpOrder::position`).
@@ -114,7 +106,8 @@ fn enter<'a, P: Platform>(
         return None;
     }
     let mut entered = Entered::new(pcp)?;
-    let may = || may_go_on(pcp, zone);
+    // Relaxed: who retires a zone closes each pcp behind that, so it is seen behind the gate.
+    let may = || pcp.may_go_on(zone.fast.load(Relaxed));
     let lists = |frame| typed_lists_at(on, pcp, page_of(pcp, u64::from(frame)));
     // Once more behind the gate: the seal may have been taken off meanwhile.
     let enters = on.enters(pcp)

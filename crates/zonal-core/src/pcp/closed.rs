@@ -66,6 +66,14 @@ impl Drop for Look<'_> {
 }
 
 impl Pcp {
+    /// Whether an operation of the core may go on where the word is slow: a sealed pcp's is for
+    /// good, and says nothing but that no sequence runs (PCP-7). What else may be asked for stands
+    /// in what its zone lets pass.
+    #[inline(always)]
+    pub(crate) fn may_go_on(&self, passes: u32) -> bool {
+        self.is_sealed() && passes & RETIRED == 0
+    }
+
     /// Closes the pcp, or returns `None` if another thread has it closed, or the platform cannot
     /// fence.
     #[inline]
@@ -497,9 +505,7 @@ impl<'a> Closed<'a> {
         }
         let Some(list) = self.pcp.lists.get(self.word.active()) else { return OPEN };
         let needs = 1 << list.order_bits | FAST_FREE;
-        // A sealed pcp's word is slow for good (PCP-7).
-        let slow = if self.pcp.is_sealed() { passes & RETIRED != 0 } else { slow };
-        if slow || passes & needs != needs {
+        if slow && !self.pcp.may_go_on(passes) || passes & needs != needs {
             return OPEN;
         }
         self.pcp.repeat(list, false);

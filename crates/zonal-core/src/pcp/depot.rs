@@ -27,7 +27,7 @@
 use super::stack;
 use super::word::NR_LISTS;
 use crate::frame::{LINE_PAGES, PcpId};
-use crate::lanes::{copy_row, store_row};
+use crate::lanes::{copy_u32s, store_row};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 use crate::types::{CpuId, Order, PageCount, choice};
@@ -215,7 +215,7 @@ impl<'a> Magazine<'a> {
     #[inline]
     pub(crate) fn give_slots(&mut self, from: &[AtomicU32; 8]) {
         if let Some(slots) = self.slots[self.len as usize + 1..].first_chunk() {
-            copy_row(from, slots);
+            copy_u32s(from, slots);
             self.len += from.len() as u32;
         }
     }

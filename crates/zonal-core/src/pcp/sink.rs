@@ -1,6 +1,6 @@
 //! Where the blocks of a refill go, by ones and by rows.
 
-use crate::lanes::{copy_row, store_row};
+use crate::lanes::{copy_u32s, store_row};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// Blocks in a row that are handled at once.
@@ -39,22 +39,23 @@ impl<'a> Sink<'a> {
     /// Takes the eight blocks that these slots name, coldest first.
     #[inline]
     pub(crate) fn give_slots(&mut self, from: &[AtomicU32; ROW as usize]) {
-        debug_assert!(self.next >= ROW);
-        self.next -= ROW;
-        let slots = self.slots.get((self.base + self.next) as usize..);
-        if let Some(slots) = slots.and_then(|slots| slots.first_chunk()) {
-            copy_row(from, slots);
+        if let Some(slots) = self.next_row() {
+            copy_u32s(from, slots);
         }
     }
     /// Takes eight blocks with frames in a row. `hottest` is the one that is popped first of them;
     /// the others lie behind it.
     #[inline]
     pub(crate) fn give_row(&mut self, hottest: u32) {
-        debug_assert!(self.next >= ROW);
-        self.next -= ROW;
-        let slots = self.slots.get((self.base + self.next) as usize..);
-        if let Some(slots) = slots.and_then(|slots| slots.first_chunk()) {
+        if let Some(slots) = self.next_row() {
             store_row(slots, hottest + (ROW - 1), false);
         }
+    }
+    /// The slots of the next eight blocks, which are theirs now.
+    #[inline]
+    fn next_row(&mut self) -> Option<&'a [AtomicU32; ROW as usize]> {
+        debug_assert!(self.next >= ROW);
+        self.next -= ROW;
+        self.slots.get((self.base + self.next) as usize..)?.first_chunk()
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::alloc::tables::Tables;
 use crate::frame::{PageWord, claim};
-use crate::lanes::{are_equal, are_row, are_u64s, store_row, store_u64s};
+use crate::lanes::{are_row, are_u64s, equal_u64s, store_row, store_u64s};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -40,7 +40,7 @@ impl PageName for *mut u8 {
 /// Whether names are what `expected` says.
 #[inline(always)]
 fn are_named<T: PageName>(names: &[T; RUN], expected: impl Fn(usize) -> T) -> bool {
-    are_equal(names.map(T::bits), core::array::from_fn(|i| expected(i).bits()))
+    equal_u64s(names.map(T::bits), core::array::from_fn(|i| expected(i).bits()))
 }
 
 /// The page words of one zone, by index in the zone; an index outside has none.
