@@ -110,6 +110,26 @@ impl Facts {
     }
 }
 
+/// Facts, and what those of a scope show together.
+#[derive(Debug)]
+pub struct LookedAt<'f> {
+    /// All of them.
+    pub facts: &'f Facts,
+    /// Those that are looked at.
+    pub scope: Scope,
+    /// The types of pageblocks.
+    pub types: BlockTypes,
+    /// For each event, what comes next for its page.
+    pub next: Vec<Next>,
+}
+
+impl<'f> LookedAt<'f> {
+    /// Looks at facts.
+    pub fn new(facts: &'f Facts, scope: Scope) -> LookedAt<'f> {
+        LookedAt { facts, scope, types: BlockTypes::new(facts, scope), next: facts.next(scope) }
+    }
+}
+
 /// What stays of facts that were judged: they take more memory than the program that is made next.
 #[derive(Debug, Default)]
 pub struct Shown {
@@ -122,8 +142,8 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// What `facts` show. `next` is what comes next for each page, of all of them.
-    pub fn new(facts: &Facts, types: BlockTypes, next: &[Next]) -> Shown {
+    /// What all facts show.
+    pub fn new(LookedAt { facts, types, next, .. }: LookedAt<'_>) -> Shown {
         let is_taken =
             |at: usize| matches!(facts.get(at).kind, FactKind::Refill | FactKind::Direct);
         let named = (0..next.len()).filter(|at| next[*at] == Next::Is(FactKind::Fallback));

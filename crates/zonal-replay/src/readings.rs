@@ -15,6 +15,11 @@ pub fn after<'f>(files: &'f MachineFiles, name: &str) -> Option<Cow<'f, str>> {
     first(files, [format!("{name}.post"), format!("after-{name}.txt")])
 }
 
+/// `vmstat` before and after a run; empty where it is not there.
+pub fn vmstats(files: &MachineFiles) -> [Cow<'_, str>; 2] {
+    [before(files, "vmstat"), after(files, "vmstat")].map(Option::unwrap_or_default)
+}
+
 fn first(files: &MachineFiles, names: [String; 2]) -> Option<Cow<'_, str>> {
     names.iter().find_map(|name| files.get(name)).map(String::from_utf8_lossy)
 }

@@ -7,7 +7,7 @@ use zonal_trace::{Event, MachineDescription, Recording};
 
 use crate::altered::altered;
 use crate::error::ReplayError;
-use crate::facts::{Scope, Shown};
+use crate::facts::{LookedAt, Scope, Shown};
 use crate::fidelity::{self, Fidelity};
 use crate::judge::{self, Judged};
 use crate::kernel::KernelMoves;
@@ -220,14 +220,16 @@ impl<'r> Replay<'r> {
         let read::FirstLook { facts, cpus, mut unjudged, locks, mut changes, others, cache } =
             read::facts(machine, events, self.limit, watch)?;
         let recorded = recorded.with_workers(machine, &facts);
-        let judge = |scope| judge::lists(machine, map, cpus, (&facts, scope), self.policy);
-        let (lists, told, shown) = judge(Scope::All)?;
+        let judge = |looked: &LookedAt<'_>| judge::lists(machine, map, cpus, looked, self.policy);
+        let all = LookedAt::new(&facts, Scope::All);
+        let (lists, told) = judge(&all)?;
+        let shown = Shown::new(all);
         let judged = Judged { lists, ..Judged::default() };
         let of_users = match recorded.untraced {
             true => None,
             // As far as allocations and frees alone tell.
             false => {
-                let (_, Told { mut untraced, .. }, _) = judge(Scope::Users)?;
+                let (_, Told { mut untraced, .. }) = judge(&LookedAt::new(&facts, Scope::Users))?;
                 // Without refills and drains, a page that is never seen again may have been
                 // drained.
                 untraced.retain(|untraced| untraced.freed);
@@ -246,8 +248,7 @@ impl<'r> Replay<'r> {
         changes.extend(altered.changes);
         program.insert_changes(changes);
         let files = self.recording.machine_files()?;
-        let [before, after] = [readings::before, readings::after]
-            .map(|reading| reading(&files, "vmstat").unwrap_or_default());
+        let [before, after] = readings::vmstats(&files);
         let reclaimed = unjudged::reclaimed(&before, &after);
         unjudged.polled(&polls, program.start_ns, &machine.zones);
         let zoneinfo = readings::after(&files, "zoneinfo").filter(|_| polls.is_empty());

@@ -317,8 +317,7 @@ fn of_moves(case: Case, what_if: &WhatIf<'_>, recording: &Recording) -> Result<C
 /// Pages that the recorded host allocated, by the kernel's own count.
 fn allocated_pages(recording: &Recording) -> Result<u64, ReplayError> {
     let files = recording.machine_files()?;
-    let [before, after] = [readings::before, readings::after]
-        .map(|reading| reading(&files, "vmstat").unwrap_or_default());
+    let [before, after] = readings::vmstats(&files);
     let pages = |text: &str| readings::sum(text, |name| name.starts_with("pgalloc_"));
     Ok(pages(&after).saturating_sub(pages(&before)))
 }

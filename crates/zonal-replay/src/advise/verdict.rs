@@ -94,7 +94,7 @@ impl Case {
 
     /// Why the recording says nothing about the load, if so.
     pub(super) fn says_nothing(&self) -> Option<String> {
-        let Case { ref not_judged, seconds, allocs, error, .. } = *self;
+        let Case { ref not_judged, seconds, error, .. } = *self;
         if self.has_moves_alone {
             return None;
         }
@@ -109,25 +109,36 @@ impl Case {
                 why.join("; ")
             ));
         }
-        if allocs < ALLOCS_MIN {
-            return Some(format!(
-                "too few events: {allocs} allocations in {seconds:.1} s, at least {ALLOCS_MIN} \
-                 are needed; record for longer"
-            ));
-        }
-        error.most.is_none().then(|| {
+        let is_silent = error.most.is_none().then(|| {
             "the recording has no refill and no drain, so nothing says what the \
              allocator costs here; `zonal record` records them, as do the events \
              kmem:mm_page_alloc_zone_locked and kmem:mm_page_pcpu_drain"
                 .to_owned()
+        });
+        self.too_few().or(is_silent)
+    }
+
+    /// Whether the recording is too short to say anything, in words.
+    fn too_few(&self) -> Option<String> {
+        let Case { seconds, allocs, has_moves_alone, .. } = *self;
+        let counted = if has_moves_alone { "pages were allocated" } else { "allocations" };
+        (allocs < ALLOCS_MIN).then(|| {
+            format!(
+                "too few events: {allocs} {counted} in {seconds:.1} s, at least {ALLOCS_MIN} are \
+                 needed; record for longer"
+            )
         })
+    }
+
+    /// The most that the kernel may have spent on its lists and on reclaim, in percent of a CPU.
+    fn spent_most(&self) -> f64 {
+        self.cost * self.price_most + self.reclaim.unwrap_or_default().high
     }
 
     /// Whether all that the kernel spent on its lists and on reclaim, which is measured, is not
     /// worth a change, so that no setting is, whatever the model says.
     fn is_little(&self) -> bool {
-        let of_reclaim = |reclaim: Saving| self.cost * self.price_most + reclaim.high;
-        self.reclaim.is_some_and(|reclaim| of_reclaim(reclaim) < WORTH_PERCENT)
+        self.reclaim.is_some() && self.spent_most() < WORTH_PERCENT
     }
 
     /// What is known by reclaim alone, which the model of the lists has no part in.
@@ -217,12 +228,8 @@ impl Case {
     /// Decides by what the kernel moved, where no setting can be tried: none saves more than all
     /// that the allocator and reclaim cost.
     fn by_moves(&self) -> (Verdict, String) {
-        let Case { cost, price_most, seconds, allocs, disk_wait, .. } = *self;
-        if allocs < ALLOCS_MIN {
-            let reason = format!(
-                "too few events: {allocs} pages were allocated in {seconds:.1} s, at least \
-                 {ALLOCS_MIN} are needed; record for longer"
-            );
+        let Case { cost, price_most, disk_wait, .. } = *self;
+        if let Some(reason) = self.too_few() {
             return (Verdict::NotKnown, reason);
         }
         let costs = format!(
@@ -230,7 +237,7 @@ impl Case {
             cost * price_most
         );
         let of_reclaim = self.reclaim.unwrap_or_default();
-        let is_little = cost * price_most + of_reclaim.high < WORTH_PERCENT;
+        let is_little = self.spent_most() < WORTH_PERCENT;
         // Little of a CPU may be much of a disk's time.
         let is_waited_for = of_reclaim.high > 0.0 && disk_wait.unwrap_or(0.0) >= WORTH_PERCENT;
         if is_little && !is_waited_for && self.wrong.is_none() {

@@ -40,7 +40,7 @@ use self::lists::{Lists, Outcome};
 use self::pages::{Pages, Place};
 use crate::build::{Plan, Rebuilt};
 use crate::error::ReplayError;
-use crate::facts::{BlockTypes, Fact, FactKind, Facts, Next, Scope, Shown, Stream};
+use crate::facts::{BlockTypes, Fact, FactKind, Facts, LookedAt, Next, Scope, Shown, Stream};
 use crate::program::Program;
 use crate::start::{self, Known};
 use crate::told::{FirstRefill, ListKey, StartList, Told, Untraced};
@@ -119,7 +119,7 @@ impl ListVerdict {
 }
 
 /// Judges the core's choices one at a time, each from the kernel's state; also finds what no event
-/// says, and what the facts show.
+/// says.
 ///
 /// # Errors
 /// If the machine cannot be rebuilt.
@@ -127,16 +127,13 @@ pub fn lists(
     description: &MachineDescription,
     map: &ZoneMap,
     cpus: u32,
-    (facts, scope): (&Facts, Scope),
+    looked: &LookedAt<'_>,
     policy: Policy,
-) -> Result<(ListVerdict, Told, Shown), ReplayError> {
+) -> Result<(ListVerdict, Told), ReplayError> {
     let plan = Plan::new(description, map, cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
-    let types = BlockTypes::new(facts, scope);
-    let next = facts.next(scope);
-    let (verdict, told) = Judge::new((facts, scope), (&types, &next), map, &rebuilt).run();
-    Ok((verdict, told, Shown::new(facts, types, &next)))
+    Ok(Judge::new(looked, map, &rebuilt).run())
 }
 
 /// Judges the choices of the buddies in the same way, with everything else told.
@@ -188,14 +185,13 @@ struct Judge<'r, 'a> {
 impl<'r, 'a> Judge<'r, 'a> {
     /// A judge on its own machine, with empty lists.
     fn new(
-        (facts, scope): (&'r Facts, Scope),
-        (types, next): (&'r BlockTypes, &'r [Next]),
+        LookedAt { facts, scope, types, next }: &'r LookedAt<'r>,
         map: &'r ZoneMap,
         rebuilt: &'r Rebuilt<'a>,
     ) -> Judge<'r, 'a> {
         Judge {
             facts,
-            scope,
+            scope: *scope,
             next,
             types,
             map,

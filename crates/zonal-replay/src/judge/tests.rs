@@ -37,9 +37,7 @@ fn judge(events: &[(u32, EventKind)]) -> (ListVerdict, Told) {
     let plan = Plan::new(&machine, &map, 2, Policy::LINUX_6_18).unwrap();
     let mut records = plan.records().unwrap();
     let rebuilt = plan.allocator(&mut records).unwrap();
-    let types = BlockTypes::new(&facts, Scope::All);
-    let next = facts.next(Scope::All);
-    Judge::new((&facts, Scope::All), (&types, &next), &map, &rebuilt).run()
+    Judge::new(&LookedAt::new(&facts, Scope::All), &map, &rebuilt).run()
 }
 
 fn on_cpu_0(events: Vec<EventKind>) -> (ListVerdict, Told) {
