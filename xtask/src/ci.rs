@@ -200,12 +200,14 @@ fn timed(
 
 /// How the table of steps begins.
 const SUMMARY: &str = "== summary";
+/// Columns of a step's name in it.
+const NAME: usize = 20;
 
 fn print_outcomes(outcomes: &[Outcome]) {
     println!("\n{SUMMARY}");
     for Outcome { name, passed, took } in outcomes {
         let word = if *passed { "ok" } else { "FAILED" };
-        println!("{name:<20}{word:<8}{:>6.1} s", took.as_secs_f64());
+        println!("{name:<NAME$}{word:<8}{:>6.1} s", took.as_secs_f64());
     }
 }
 
@@ -217,7 +219,7 @@ fn finished(log: &str) -> Result<Vec<Outcome>> {
 }
 
 fn outcome(line: &str) -> Option<Outcome> {
-    let (name, rest) = line.split_at_checked(20)?;
+    let (name, rest) = line.split_at_checked(NAME)?;
     let mut words = rest.split_whitespace();
     let passed = match words.next()? {
         "ok" => true,
@@ -340,7 +342,7 @@ mod tests {
         assert_eq!(finished(log).unwrap(), expected);
         assert!(finished("== tidy\n").is_err() && finished("== summary\n== tidy\n").is_err());
         let names = CHECKS.iter().chain(RUNS).map(|(name, _)| name.len());
-        assert!(names.max() < Some(20), "a name as wide as its column is not told from its word");
+        assert!(names.max() < Some(NAME), "a name as wide as its column is not told from its word");
     }
 
     #[test]
