@@ -8,7 +8,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use zonal_bench::{Remote, Runner, Skip};
 
 /// One peer: a subject name, the program it needs, the environment it runs in.
@@ -133,9 +133,16 @@ fn build(peer: &Peer) -> Result<PathBuf, String> {
     Ok(beside)
 }
 
-/// The cargo that runs us, if the sources are here, too.
+/// The cargo that runs us, or the one on the path where we lie in a target folder, which cargo
+/// marks; if the sources are here, too.
 fn cargo() -> Option<OsString> {
-    std::env::var_os("CARGO").filter(|_| manifest().exists())
+    let on_path = || {
+        let ours = target().is_ok_and(|target| target.join("CACHEDIR.TAG").exists());
+        let mut version = Command::new("cargo");
+        version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        (ours && version.status().is_ok_and(|status| status.success())).then(|| "cargo".into())
+    };
+    std::env::var_os("CARGO").or_else(on_path).filter(|_| manifest().exists())
 }
 
 fn manifest() -> PathBuf {

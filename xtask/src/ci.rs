@@ -4,8 +4,9 @@
 //!   cargo test --workspace ───────────────┐
 //!   release build ── checks (`--checks`) ─┴─► the other steps ──► one table
 //! ```
-//! Checks run nothing of the project, so `.ci/run` has them done beside the tests, which leave a
-//! processor idle half of the time. Alone, `cargo xtask ci` does all of it in one go.
+//! Checks need no test to have run and mind no neighbour, so `.ci/run` has them done beside the
+//! tests, which leave a processor idle half of the time. Alone, `cargo xtask ci` does all of it in
+//! one go.
 //!
 //! Every step runs even when an earlier one failed, so that one run shows all that is wrong. The
 //! run ends with a table of the steps and, alone on the last line, `N passed, N failed`: the sum
@@ -144,10 +145,6 @@ pub fn run(root: &Path, before: &Before) -> Result<bool> {
     for &(name, args) in RUNS {
         timed(&mut outcomes, name, || cargo(root, args))?;
     }
-    timed(&mut outcomes, "python: wheel", || python::smoke(root))?;
-    timed(&mut outcomes, "fuzz", || {
-        Ok(fuzz::run(root, fuzz::Limit::seconds(FUZZ_SECONDS), FUZZ_SEED)?.passed)
-    })?;
 
     print_outcomes(&outcomes);
     println!("{} test binaries, {} tests ignored", counts.binaries, counts.ignored);
@@ -155,7 +152,7 @@ pub fn run(root: &Path, before: &Before) -> Result<bool> {
     Ok(outcomes.iter().all(|outcome| outcome.passed))
 }
 
-/// Runs the checks alone; true if all passed.
+/// Makes the checks alone; true if all passed.
 pub fn checks(root: &Path) -> Result<bool> {
     let mut outcomes = Vec::new();
     check(root, &mut outcomes)?;
@@ -178,7 +175,11 @@ fn check(root: &Path, outcomes: &mut Vec<Outcome>) -> Result<()> {
     timed(outcomes, "other systems", || cross::check(root))?;
     timed(outcomes, "api", || api::run(root, false))?;
     timed(outcomes, "book", || book::run(root))?;
-    timed(outcomes, "python: clippy", || python::check(root))
+    timed(outcomes, "python: clippy", || python::check(root))?;
+    timed(outcomes, "python: wheel", || python::smoke(root))?;
+    timed(outcomes, "fuzz", || {
+        Ok(fuzz::run(root, fuzz::Limit::seconds(FUZZ_SECONDS), FUZZ_SEED)?.passed)
+    })
 }
 
 fn read(path: &Path) -> Result<String> {

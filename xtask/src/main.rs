@@ -64,7 +64,7 @@ usage: cargo xtask COMMAND
                         before, and FILE holds what `cargo test --workspace` or `cargo xtask ci
                         --checks` printed
   ci --checks           run what needs no test to have run: formatting, lints, house rules, other
-                        targets, public items, the book
+                        targets, public items, the book, the package of Python, fuzzers
   deep [--calls N] [--inputs N] [--seconds N] [--limit N] [--seed N]
                         run for hours: N calls of random programs against a model (10^9 without),
                         N mutated traces (10^8), storms for N seconds (600), no part longer than

@@ -119,7 +119,11 @@ pub fn check(root: &Path) -> Result<bool> {
     let mut passed = true;
     for args in [&["fmt", "--check"][..], &["clippy", "--locked", "--", "-D", "warnings"]] {
         let mut command = cargo(root);
-        shared(command.args(args).current_dir(root.join(CRATE)), root);
+        command.current_dir(root.join(CRATE)).args(&args[..1]);
+        if args[0] != "fmt" {
+            shared(&mut command, root);
+        }
+        command.args(&args[1..]);
         command.env("PYO3_NO_PYTHON", "1").env("PYO3_BUILD_EXTENSION_MODULE", "1");
         passed &= command.status().context("cannot start cargo")?.success();
     }

@@ -38,6 +38,8 @@ const READERS: [&str; 15] = [
     "nbformat",
     "ipykernel",
 ];
+/// Packages whose level of optimisation the package of Python sets.
+const OPTIMISED: [&str; 3] = ["zonal-core", "zonal", "zonal-lab"];
 /// The oldest and the newest minor version of CPython 3 that are tried.
 pub const MINORS: std::ops::RangeInclusive<u32> = 9..=14;
 
@@ -117,11 +119,19 @@ pub enum Build<'a> {
 }
 
 /// The crate is a workspace apart, but its lock file names the same versions. Built where the
-/// workspace is and optimised as little, it finds there most of what it needs.
+/// workspace is, it finds there what others wrote; what the project wrote has other features here
+/// and is compiled again, so not optimised. What the environment says of debug lines counts for
+/// both.
 pub fn shared<'c>(command: &'c mut Command, root: &Path) -> &'c mut Command {
     command.env("CARGO_TARGET_DIR", target_directory(root));
     command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
-    command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
+    if std::env::var_os("CARGO_PROFILE_DEV_DEBUG").is_none() {
+        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    }
+    for package in OPTIMISED {
+        command.arg("--config").arg(format!("profile.dev.package.{package}.opt-level=0"));
+    }
+    command
 }
 
 /// Builds the wheel; `None` if that fails.
