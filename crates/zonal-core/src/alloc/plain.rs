@@ -5,10 +5,9 @@ use crate::gfp::{Gfp, ZoneKinds};
 use crate::pcp::lists::ListMap;
 use crate::pcp::state::Pcp;
 use crate::policy::Policy;
-use crate::policy::walk::{DirtySpread, ZonelistCaching};
+use crate::policy::walk::DirtySpread;
 use crate::sync::{AtomicU8, Ordering::Relaxed};
 use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
-use crate::vmstat::variant::NumaPolicy;
 use crate::zone::state::Zone;
 use crate::zonelist::Node;
 
@@ -17,8 +16,9 @@ const WHAT: u32 = 0x1f;
 /// Rows of the tables: orders, up to a power of two, so that no index needs a check.
 const ROWS: usize = NR_ORDERS.next_power_of_two();
 const NO_LIST: u8 = u8::MAX;
-/// Flags that may be for the search, by what the policy and the machine's nodes are.
-pub(super) const SEARCHED: u32 = Gfp::WRITE.union(Gfp::THISNODE).bits();
+/// Flags that may be for the search, by what the policy and the machine's nodes are: a node with
+/// much dirty is passed, one without memory has no zone of its own, cold pages have their own lists.
+pub(super) const SEARCHED: u32 = Gfp::WRITE.union(Gfp::THISNODE).union(Gfp::COLD).bits();
 /// Migratetypes, up to a power of two.
 const TYPES: usize = NR_MIGRATETYPES.next_power_of_two();
 
@@ -89,16 +89,13 @@ impl Plain {
         if !starts_at_preferred(Gfp::KERNEL, true) {
             plain.searched |= Gfp::THISNODE.bits();
         }
+        if policy.pcp.free_lists.sets() > 1 {
+            plain.searched |= Gfp::COLD.bits();
+        }
         debug_assert_eq!(plain.searched & !SEARCHED, 0);
         plain.others |= plain.searched;
-        // Each allocation is folded where it is recorded, zones found full are passed, cold pages
-        // have lists of their own: always for the search.
-        if (policy.numa.records() && policy.numa != NumaPolicy::V5_14)
-            || policy.zonelist.cache != ZonelistCaching::None
-            || policy.pcp.free_lists.sets() > 1
-        {
-            return plain;
-        }
+        // A walk that remembers full zones passes none before its first one was full (LB G.5), so
+        // the preferred zone serves what it would serve under any policy.
         for what in 0..=WHAT {
             let gfp = Gfp::from_bits(what);
             let Some(mt) = gfp.migratetype(grouping) else { continue };

@@ -22,7 +22,7 @@ use crate::types::{CpuId, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::vmstat::variant::StatPolicy;
 
 /// What a request may ask for, meaningless ones included.
-pub const GFPS: [Gfp; 15] = [
+pub const GFPS: [Gfp; 16] = [
     Gfp::KERNEL,
     Gfp::KERNEL,
     Gfp::KERNEL,
@@ -38,6 +38,7 @@ pub const GFPS: [Gfp; 15] = [
     Gfp::KERNEL.union(Gfp::RECLAIMABLE),
     Gfp::KERNEL.union(Gfp::HIGH).union(Gfp::NOMEMALLOC).union(Gfp::MEMALLOC),
     Gfp::KERNEL.union(Gfp::MOVABLE).union(Gfp::RECLAIMABLE),
+    Gfp::KERNEL.union(Gfp::COLD),
 ];
 
 #[derive(Clone, Debug)]
