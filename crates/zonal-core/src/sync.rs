@@ -34,6 +34,10 @@ pub trait Wait {
     /// Tries before sleeping: a zone lock is held for 10 to 200 ns a page, so a short spin usually
     /// wins. The interleaving model (crates/zonal/tests/loom_lock.rs) makes do with one.
     const SPINS: u32 = 128;
+    /// Whether an operation of the fast path, which has a gate for some ten nanoseconds, is masked
+    /// too. Not where the mask only keeps the end of a thread's time off: that costs more than it
+    /// saves.
+    const MASKS_FAST: bool = true;
     /// Returns at some time after `word` was seen different from `value`; may return early.
     fn wait(&self, word: &LockWord, value: u32);
     /// Wakes one thread that waits on `word`.
@@ -41,9 +45,9 @@ pub trait Wait {
 
     /// Keeps everything that may call the allocator off the running CPU, interrupt handlers above
     /// all, until [`unmask`](Self::unmask). Returns what that restores: the calls nest. The core
-    /// masks for as long as it holds a zone lock or the gate of a pcp, so that a handler never
-    /// waits for what it interrupted. A platform whose handlers and signal handlers do not
-    /// allocate has nothing to do.
+    /// masks for as long as it holds a zone lock or the gate of a pcp (but for
+    /// [`MASKS_FAST`](Self::MASKS_FAST)), so that a handler never waits for what it interrupted. A
+    /// platform whose handlers and signal handlers do not allocate has nothing to do.
     #[inline(always)]
     fn mask(&self) -> usize {
         0
@@ -74,6 +78,12 @@ impl<'a, W: Wait> Masked<'a, W> {
     #[inline(always)]
     pub fn new(wait: &'a W) -> Masked<'a, W> {
         Masked { wait, was: wait.mask(), stays: PhantomData }
+    }
+
+    /// Masks for an operation of the fast path, if the platform wants that.
+    #[inline(always)]
+    pub(crate) fn for_fast(wait: &'a W) -> Option<Masked<'a, W>> {
+        W::MASKS_FAST.then(|| Masked::new(wait))
     }
 }
 

@@ -28,8 +28,6 @@ const NOFAIL_WAIT: Duration = Duration::from_millis(1);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Restartable sequences: no lock, no atomic read-modify-write on the way of a hot operation.
-    /// Under a policy of a kernel before 5.14, which writes each NUMA event down, they run while
-    /// `numa_stat` is 0; else the lists are under their locks.
     Rseq,
     /// A lock per CPU's lists. The text says why restartable sequences are not used: the system has
     /// none or refuses them, or the pool's options leave nothing to them.
@@ -145,6 +143,8 @@ impl ProcessPlatform {
 }
 
 impl Wait for ProcessPlatform {
+    const MASKS_FAST: bool = false;
+
     fn wait(&self, word: &LockWord, value: u32) {
         // However the wait ends, the caller looks at the word again.
         let _ = futex::wait(futex::word_of(word), value, None);

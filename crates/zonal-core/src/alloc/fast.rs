@@ -173,8 +173,8 @@ fn ready_for<'s, 'a, P: Platform>(
     pcp: &'a Pcp,
     order: u32,
     gfp: Gfp,
-) -> Option<(Masked<'s, P>, Entered<'a>)> {
-    let masked = Masked::new(&on.platform);
+) -> Option<(Option<Masked<'s, P>>, Entered<'a>)> {
+    let masked = Masked::for_fast(&on.platform);
     let entered = Entered::ready(pcp, Key::new(on.epoch.now(), order))?;
     if !entered.serves(kind(gfp)) {
         return None;
@@ -200,7 +200,7 @@ fn take_by<'a, P: Platform>(
     }
     let cpu = cpu_for(on, node)?;
     let pcp = own(on, cpu).filter(|pcp| on.enters(pcp))?;
-    let masked = Masked::new(&on.platform);
+    let masked = Masked::for_fast(&on.platform);
     let entered = Entered::ready(pcp, Key::new(on.epoch.now(), order.get()));
     let entered = entered.filter(|entered| entered.serves_recorded(kind(gfp))).or_else(|| {
         let zone = on.zones.get(usize::from(pcp.zone.0))?;
@@ -257,7 +257,7 @@ fn put_on<P: Platform>(
 ) -> Result<(), (Pfn, Order)> {
     let frame = frame_of(pcp, pfn);
     let goes_on = || goes_on(on, pcp, frame.wrapping_add(order.pages()));
-    let _masked = Masked::new(&on.platform);
+    let _masked = Masked::for_fast(&on.platform);
     let key = Key::new(on.epoch.now(), order.get());
     let Some(entered) = Entered::ready(pcp, key) else { return Err((pfn, order)) };
     let opens = entered.opens();
@@ -478,7 +478,7 @@ pub(super) fn free_range_on<P: Platform>(
     let order = pcp.parked.order(pages).filter(|_| P::KEEPS_RANGES);
     let Some(order) = order else { return Err((pfn, pages)) };
     let frame = frame_of(pcp, pfn);
-    let _masked = Masked::new(&on.platform);
+    let _masked = Masked::for_fast(&on.platform);
     let key = Key::new(on.epoch.now(), order);
     let Some(entered) = Entered::ready(pcp, key) else { return Err((pfn, pages)) };
     let takes = !on.looks_at_types()

@@ -11,6 +11,7 @@ use zonal_core::vmstat::variant::NumaPolicy;
 
 use super::builder::{BuildError, Builder, CpuMap, Notice};
 use super::faults::Faults;
+use super::gated::Owns;
 use super::mode::Grants;
 use super::plan::Plan;
 use super::poison::Poison;
@@ -48,7 +49,7 @@ impl Builder {
         // changed there, and is dropped after it (POOL-2); moving a vector does not move its items.
         let machine = unsafe { plan.machine() };
         let cpus = machine.cpus;
-        let by_list = machine.grouping(&self.policy) || self.policy.numa == NumaPolicy::V5_14;
+        let by_list = machine.grouping(&self.policy) || self.policy.numa.records();
         self.policy = in_a_pool(self.policy);
         let (mode, sequences) = self.mode(cpus.len(), by_list);
         let layout = Layout::of(&machine, &self.policy)?;
@@ -79,8 +80,12 @@ impl Builder {
         // SAFETY: (1) and (2) the types of pageblocks are read and not written.
         let blocks = unsafe { Raw::new(&allocator) }.blocks();
         let (fast, typed) = Typed::of((&plan, &self.policy), &allocator, (fast, by_list), blocks);
+        let as_they_are = !self.poison && self.fail_alloc.is_none();
+        // SAFETY: (1) the pool keeps them beside this allocator.
+        let owns = as_they_are.then(|| unsafe { Owns::of(&allocator) }).unwrap_or_default();
         let shared = Arc::new(Shared {
             fast,
+            owns,
             typed,
             pages: layout.words,
             poison: self.poison.then(Poison::default),

@@ -10,6 +10,7 @@
 //!
 //!  push ── left ──► push to our list, whichever is active ── left: the core
 //! ```
+//! Pools without a hot page's way: `gated`.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
@@ -272,7 +273,7 @@ impl Shared {
     /// A block of any order for ordinary use by the fast path. `None`: go through the core.
     pub(super) fn pop_block(&self, order: Order) -> Option<NonNull<u8>> {
         let Some(list) = self.fast.list(order) else {
-            return self.pop_typed(&Request::new(order));
+            return self.pop_typed(order, Gfp::KERNEL);
         };
         let popped = match order {
             Order::ZERO => self.fast.pop_page(),
@@ -285,7 +286,7 @@ impl Shared {
     pub(super) fn pop_plain(&self, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
         match self.fast.is_plain(gfp) {
             true => self.pop_block(order),
-            false => self.pop_typed(&Request { order, gfp, node: None }),
+            false => self.pop_typed(order, gfp),
         }
     }
 
@@ -330,7 +331,7 @@ impl Pool {
                 Err(popped) => self.alloc_again(popped, order, gfp),
             };
         }
-        self.shared.alloc_by_core(Request { order, gfp, node: None })
+        self.shared.alloc_gated(order, gfp)
     }
 
     #[inline]
@@ -343,7 +344,7 @@ impl Pool {
                 Err(popped) => self.alloc_raw_again(popped, order, gfp),
             };
         }
-        self.alloc_raw_by_core(order, gfp)
+        self.shared.alloc_raw_gated(order, gfp)
     }
 
     /// A pop left, or what it got was a stray copy.
@@ -369,18 +370,11 @@ impl Pool {
         self.alloc_again(popped, order, gfp).map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn alloc_raw_by_core(&self, order: Order, gfp: Gfp) -> *mut u8 {
-        let got = self.shared.alloc_by_core(Request { order, gfp, node: None });
-        got.map_or(std::ptr::null_mut(), NonNull::as_ptr)
-    }
-
     /// Frees of every other order than 0.
     #[inline]
     pub(super) fn free_any(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
         let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
-            return self.shared.free_by_core(start, order);
+            return self.shared.free_gated(Pfn::at(self.fast.base, start.as_ptr() as usize), order);
         };
         // SAFETY: (1) frames are known only where the fast path is on; (2) RSEQ-2,
         // RSEQ-3; (3) the frame is the pool's; (4) so is the list.
@@ -395,17 +389,7 @@ impl Pool {
     pub(super) fn free_page_any(&self, frame: usize) -> Result<(), FreeError> {
         match self.fast.list(Order::ZERO).filter(|_| frame < self.fast.frames) {
             Some(list) => self.free_again(frame, list),
-            None => self.free_page_by_core(frame),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn free_page_by_core(&self, frame: usize) -> Result<(), FreeError> {
-        let address = address_of(self.fast.base, frame);
-        match NonNull::new(address as *mut u8) {
-            Some(start) => self.shared.free_by_core(start, Order::ZERO),
-            None => unreachable!("the frame of an address that is not null"),
+            None => self.shared.free_gated(Pfn(frame as u64), Order::ZERO),
         }
     }
 

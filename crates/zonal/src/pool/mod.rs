@@ -16,6 +16,7 @@
 //! | `plan` | zones, CPUs and nodes, before any memory is taken |
 //! | `debug` | what `{:?}` says of a pool |
 //! | `hot` | the way in and out of the fast path, and what follows when it leaves |
+//! | `gated` | the way where no sequence runs |
 //! | `typed` | the fast path where pages are grouped by mobility |
 //! | `records` | the metadata mapping |
 //! | `range` | pages in a row, of any number |
@@ -68,6 +69,7 @@ mod debug;
 mod explain;
 mod faults;
 mod fork;
+mod gated;
 mod grow;
 mod held;
 mod hot;
@@ -168,6 +170,7 @@ pub(crate) struct Shared {
     poison: Option<Poison>,
     faults: Option<faults::Faults>,
     allocator: PoolAllocator,
+    owns: gated::Owns,
     trimmed_bytes: AtomicU64,
     residency: resident::Residency,
     /// One trim at a time, and none across a fork.
@@ -286,9 +289,15 @@ impl Shared {
     #[inline(never)]
     fn alloc_by_core(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
         self.inject(&request)?;
-        if let Some(start) = self.pop_typed(&request) {
-            return Ok(start);
+        let Request { order, gfp, node } = request;
+        let popped = if node.is_none() { self.pop_typed(order, gfp) } else { None };
+        match popped {
+            Some(start) => Ok(start),
+            None => self.alloc_from_core(request),
         }
+    }
+
+    fn alloc_from_core(&self, request: Request) -> Result<NonNull<u8>, AllocError> {
         loop {
             let pfn = self.allocator.alloc(request)?;
             if self.prepare(pfn, request.order, request.gfp) {
@@ -302,9 +311,13 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn free_by_core(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
-        if self.push_typed(start, order) {
-            return Ok(());
+        match self.push_typed(self.fast.frame(start.as_ptr() as usize), order) {
+            true => Ok(()),
+            false => self.free_to_core(start, order),
         }
+    }
+
+    fn free_to_core(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
         let pfn = self.pfn(start.as_ptr() as usize);
         self.poison_block(pfn, order);
         let freed = self.allocator.free(pfn, order);

@@ -113,7 +113,8 @@ impl Pool {
     /// 1. The block's memory is no longer in use, if the call returns `true`.
     #[inline]
     pub unsafe fn try_free_cached(&self, start: NonNull<u8>, order: Order) -> bool {
-        self.fast.push_block(start, order) || self.shared.push_typed(start, order)
+        let frame = self.fast.frame(start.as_ptr() as usize);
+        self.fast.push_block(start, order) || self.shared.push_typed(frame, order)
     }
 
     /// Fills `pages` from the front with raw order-0 pages. Returns how many it got; fewer only if

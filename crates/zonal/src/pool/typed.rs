@@ -18,15 +18,13 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::pcp::lists::{FreeLists, ListMap};
 use zonal_core::pcp::owner::Pageblocks;
-use zonal_core::platform::Platform as _;
 use zonal_core::policy::Policy;
 use zonal_core::policy::walk::{DirtySpread, ZonelistCaching};
 use zonal_core::types::{Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
-use zonal_core::zone::state::FAST_FREE;
+use zonal_core::zone::state::{FAST_FREE, Zone};
 
 use super::hot::{ZONES, zeroed};
 use super::plan::Plan;
@@ -55,6 +53,8 @@ pub(super) struct Typed {
     by_type: [[u16; TYPES]; NR_ORDERS],
     /// The type of each pageblock of the pool.
     blocks: &'static [AtomicU8],
+    /// The zone that each CPU prefers.
+    preferred: Box<[&'static Zone]>,
 }
 
 /// Whether sequences serve such pools under this policy: events that are written down take
@@ -80,7 +80,9 @@ impl Typed {
         }
         let tables = allocator.tables();
         let lists = (tables.lists(), tables.grouping());
-        (fast.without_sequences(), Typed::new(of, lists, fast, blocks))
+        let zone = |cpu| &allocator.zones()[usize::from(tables.preferred_zone(cpu).0)];
+        let preferred = tables.each_cpu().map(zone).collect();
+        (fast.without_sequences(), Typed::new(of, lists, fast, (blocks, preferred)))
     }
 
     /// `None`: a pageblock may belong to two zones.
@@ -88,7 +90,7 @@ impl Typed {
         (plan, policy): (&Plan, &Policy),
         (lists, grouping): (&ListMap, bool),
         fast: FastRef,
-        blocks: &'static [AtomicU8],
+        (blocks, preferred): (&'static [AtomicU8], Box<[&'static Zone]>),
     ) -> Option<Typed> {
         let whole = |zone: &zonal_core::machine::ZoneSpec| {
             (zone.start_pfn | zone.spanned).is_multiple_of(PAGEBLOCK_PAGES)
@@ -109,6 +111,7 @@ impl Typed {
             by_request: [[NO_OFFSET; MOBILITIES]; NR_ORDERS],
             by_type: [[NO_OFFSET; TYPES]; NR_ORDERS],
             blocks,
+            preferred,
         };
         if policy.zonelist.dirty == DirtySpread::Node {
             typed.others |= Gfp::WRITE.bits();
@@ -160,19 +163,19 @@ fn listed(offset: u16) -> Option<usize> {
 impl Shared {
     /// Whether the zone that the running CPU prefers lets operations with this bit of `fast` pass
     /// (ZONE-3). Advice: the thread may be moved, and the zone may change.
-    #[inline]
-    fn lets_pass(&self, bit: u32) -> bool {
-        let zone = self.allocator.tables().preferred_zone(self.allocator.platform().cpu());
-        self.allocator.zones().get(usize::from(zone.0)).is_some_and(|zone| zone.has(bit))
+    #[inline(always)]
+    fn lets_pass(&self, typed: &Typed, bit: u32) -> bool {
+        let Some(area) = self.allocator.platform().area() else { return false };
+        let zone = typed.preferred.get(area.current_cpu() as usize);
+        zone.is_some_and(|zone| zone.has(bit))
     }
 
     /// A block by a sequence, where lists are looked up. `None`: go through the core.
-    #[inline]
-    pub(super) fn pop_typed(&self, request: &Request) -> Option<NonNull<u8>> {
-        let typed = self.typed.as_ref().filter(|_| request.node.is_none())?;
-        let Request { order, gfp, .. } = *request;
+    #[inline(always)]
+    pub(super) fn pop_typed(&self, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
+        let typed = self.typed.as_ref()?;
         let list = typed.list_of_request(order, gfp)?;
-        if !self.lets_pass(1 << order.get()) {
+        if !self.lets_pass(typed, 1 << order.get()) {
             return None;
         }
         let popped = typed.fast.pop_block(list);
@@ -182,15 +185,14 @@ impl Shared {
 
     /// Takes a block back by a sequence, where lists are looked up. `false`: nothing was done.
     /// Nothing of the pool is touched behind the commit (LIFE-2).
-    #[inline]
-    pub(super) fn push_typed(&self, start: NonNull<u8>, order: Order) -> bool {
+    #[inline(always)]
+    pub(super) fn push_typed(&self, frame: usize, order: Order) -> bool {
         let Some(typed) = &self.typed else { return false };
-        let frame = typed.fast.frame(start.as_ptr() as usize);
         if frame >= typed.frames {
             return false;
         }
         let Some(list) = typed.list_of_block(frame, order) else { return false };
-        if !self.lets_pass(FAST_FREE) {
+        if !self.lets_pass(typed, FAST_FREE) {
             return false;
         }
         typed.fast.push_listed(list, frame)

@@ -1,0 +1,170 @@
+//! The way of pools whose hot page has no sequence of its own: where no sequence runs, the core's
+//! own fast path, by the gate of the running CPU's pcp, and nothing around it; where lists are
+//! looked up, the sequences behind that (`typed`).
+//!
+//! ```text
+//!  thread's area says which CPU, pcp of that CPU ready? ── yes ──► block
+//!      │ no                                │ sequences where lists are looked up; getcpu
+//!      └───────────────────────────────────┴──► the core
+//! ```
+//! The functions of the first line end with a call at most, so that they need no stack frame.
+
+use std::ptr::NonNull;
+
+use zonal_core::alloc::hot::{self, Own};
+use zonal_core::alloc::{self as core_alloc, Request};
+use zonal_core::gfp::Gfp;
+use zonal_core::types::{CpuId, Order, Pfn};
+
+use super::hot::{address_of, zeroed};
+use super::{PoolAllocator, Shared};
+use crate::error::{AllocError, FreeError};
+use crate::sys::rseq_abi::getcpu;
+
+/// What each CPU serves itself from, where no sequence runs and blocks come from the core as they
+/// are: none fails on purpose, or is looked at for poison.
+#[derive(Debug, Default)]
+pub(super) struct Owns(Box<[Own<'static>]>);
+
+impl Owns {
+    /// Those of the CPUs of an allocator; none where sequences serve them.
+    ///
+    /// # Safety
+    /// 1. They are used with this allocator only.
+    pub(super) unsafe fn of(allocator: &PoolAllocator) -> Owns {
+        let cpus = (0..allocator.cpus()).map(|cpu| CpuId(cpu as u32));
+        // SAFETY: (1) as for this function.
+        let owns = cpus.map(|cpu| unsafe { Own::new(allocator, cpu) });
+        Owns(owns.collect::<Option<_>>().unwrap_or_default())
+    }
+
+    fn are_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[inline(always)]
+    fn get(&self, cpu: u32) -> Option<Own<'static>> {
+        self.0.get(cpu as usize).copied()
+    }
+}
+
+impl Shared {
+    /// A block for ordinary use.
+    #[inline(never)]
+    pub(super) fn alloc_gated(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
+        let Some(own) = self.area_own() else { return self.alloc_elsewhere(order, gfp) };
+        match self.pop_gated(own, order, gfp) {
+            Some(start) => Ok(start),
+            None => self.alloc_missed(order, gfp),
+        }
+    }
+
+    /// The same; null where that refuses.
+    #[inline(never)]
+    pub(super) fn alloc_raw_gated(&self, order: Order, gfp: Gfp) -> *mut u8 {
+        let Some(own) = self.area_own() else { return self.alloc_raw_elsewhere(order, gfp) };
+        match self.pop_gated(own, order, gfp) {
+            Some(start) => start.as_ptr(),
+            None => self.alloc_raw_missed(order, gfp),
+        }
+    }
+
+    /// Takes a block back.
+    #[inline(never)]
+    pub(super) fn free_gated(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let Some(own) = self.area_own() else { return self.free_elsewhere(pfn, order) };
+        match own.free(&self.allocator, pfn, order) {
+            Ok(()) => Ok(()),
+            Err((pfn, order)) => self.free_missed(pfn, order),
+        }
+    }
+
+    /// What the running CPU serves itself from, where the thread's area says which CPU that is.
+    #[inline(always)]
+    fn area_own(&self) -> Option<Own<'static>> {
+        self.owns.get(self.allocator.platform().area()?.current_cpu())
+    }
+
+    /// The same where there is no area.
+    #[inline]
+    fn asked_own(&self) -> Option<Own<'static>> {
+        if self.owns.are_none() || self.allocator.platform().area().is_some() {
+            return None;
+        }
+        self.owns.get(getcpu().0)
+    }
+
+    /// A block of a pcp that is ready. `None`: go through the core.
+    #[inline(always)]
+    fn pop_gated(&self, own: Own<'static>, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
+        let pfn = own.alloc(&self.allocator, order, gfp)?;
+        Some(zeroed(self.address(pfn), order, gfp))
+    }
+
+    #[inline(never)]
+    fn alloc_elsewhere(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
+        let got = match self.asked_own() {
+            Some(own) => self.pop_gated(own, order, gfp),
+            None => self.pop_typed(order, gfp),
+        };
+        match got {
+            Some(start) => Ok(start),
+            None => self.alloc_missed(order, gfp),
+        }
+    }
+
+    #[inline(never)]
+    fn alloc_raw_elsewhere(&self, order: Order, gfp: Gfp) -> *mut u8 {
+        let got = match self.asked_own() {
+            Some(own) => self.pop_gated(own, order, gfp),
+            None => self.pop_typed(order, gfp),
+        };
+        match got {
+            Some(start) => start.as_ptr(),
+            None => self.alloc_raw_missed(order, gfp),
+        }
+    }
+
+    #[inline(never)]
+    fn free_elsewhere(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let freed = match self.asked_own() {
+            Some(own) => own.free(&self.allocator, pfn, order).is_ok(),
+            None => self.push_typed(pfn.0 as usize, order),
+        };
+        if freed { Ok(()) } else { self.free_missed(pfn, order) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_missed(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
+        let request = Request { order, gfp, node: None };
+        if self.owns.are_none() {
+            self.inject(&request)?;
+            return self.alloc_from_core(request);
+        }
+        let pfn = hot::alloc_missed(&self.allocator, request)?;
+        Ok(zeroed(self.address(pfn), order, gfp))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_raw_missed(&self, order: Order, gfp: Gfp) -> *mut u8 {
+        self.alloc_missed(order, gfp).map_or(std::ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_missed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let start = self.start_of(pfn);
+        let freed: Result<(), core_alloc::FreeError> = match NonNull::new(start) {
+            Some(start) if self.owns.are_none() => return self.free_to_core(start, order),
+            _ => hot::free_missed(&self.allocator, pfn, order),
+        };
+        freed.map_err(|error| self.refused(start, error))
+    }
+
+    /// The address of which [`Pfn::at`] made this, wherever it lies.
+    fn start_of(&self, pfn: Pfn) -> *mut u8 {
+        address_of(self.fast.base, pfn.0 as usize) as *mut u8
+    }
+}
