@@ -17,7 +17,8 @@ const WHAT: u32 = 0x1f;
 const ROWS: usize = NR_ORDERS.next_power_of_two();
 const NO_LIST: u8 = u8::MAX;
 /// Flags that may be for the search, by what the policy and the machine's nodes are: a node with
-/// much dirty is passed, one without memory has no zone of its own, cold pages have their own lists.
+/// much dirty is passed, one without memory has no zone of its own, and cold pages have lists of
+/// their own.
 pub(super) const SEARCHED: u32 = Gfp::WRITE.union(Gfp::THISNODE).union(Gfp::COLD).bits();
 /// Migratetypes, up to a power of two.
 const TYPES: usize = NR_MIGRATETYPES.next_power_of_two();

@@ -81,8 +81,11 @@ impl Builder {
         let blocks = unsafe { Raw::new(&allocator) }.blocks();
         let (fast, typed) = Typed::of((&plan, &self.policy), &allocator, (fast, by_list), blocks);
         let as_they_are = !self.poison && self.fail_alloc.is_none();
-        // SAFETY: (1) the pool keeps them beside this allocator.
-        let owns = as_they_are.then(|| unsafe { Owns::of(&allocator) }).unwrap_or_default();
+        let owns = match as_they_are {
+            // SAFETY: (1) the pool keeps them beside this allocator.
+            true => unsafe { Owns::of(&allocator) },
+            false => Owns::default(),
+        };
         let shared = Arc::new(Shared {
             fast,
             owns,

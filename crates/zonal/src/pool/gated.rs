@@ -11,8 +11,8 @@
 
 use std::ptr::NonNull;
 
+use zonal_core::alloc::Request;
 use zonal_core::alloc::hot::{self, Own};
-use zonal_core::alloc::{self as core_alloc, Request};
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{CpuId, Order, Pfn};
 
@@ -48,12 +48,16 @@ impl Owns {
     }
 }
 
-impl Shared {
+/// A pool by this way.
+#[derive(Clone, Copy)]
+pub(super) struct Gated<'s>(pub(super) &'s Shared);
+
+impl Gated<'_> {
     /// A block for ordinary use.
     #[inline(never)]
-    pub(super) fn alloc_gated(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
+    pub(super) fn alloc(self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
         let Some(own) = self.area_own() else { return self.alloc_elsewhere(order, gfp) };
-        match self.pop_gated(own, order, gfp) {
+        match self.pop(own, order, gfp) {
             Some(start) => Ok(start),
             None => self.alloc_missed(order, gfp),
         }
@@ -61,9 +65,9 @@ impl Shared {
 
     /// The same; null where that refuses.
     #[inline(never)]
-    pub(super) fn alloc_raw_gated(&self, order: Order, gfp: Gfp) -> *mut u8 {
+    pub(super) fn alloc_raw(self, order: Order, gfp: Gfp) -> *mut u8 {
         let Some(own) = self.area_own() else { return self.alloc_raw_elsewhere(order, gfp) };
-        match self.pop_gated(own, order, gfp) {
+        match self.pop(own, order, gfp) {
             Some(start) => start.as_ptr(),
             None => self.alloc_raw_missed(order, gfp),
         }
@@ -71,9 +75,9 @@ impl Shared {
 
     /// Takes a block back.
     #[inline(never)]
-    pub(super) fn free_gated(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    pub(super) fn free(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(own) = self.area_own() else { return self.free_elsewhere(pfn, order) };
-        match own.free(&self.allocator, pfn, order) {
+        match own.free(&self.0.allocator, pfn, order) {
             Ok(()) => Ok(()),
             Err((pfn, order)) => self.free_missed(pfn, order),
         }
@@ -81,31 +85,31 @@ impl Shared {
 
     /// What the running CPU serves itself from, where the thread's area says which CPU that is.
     #[inline(always)]
-    fn area_own(&self) -> Option<Own<'static>> {
-        self.owns.get(self.allocator.platform().area()?.current_cpu())
+    fn area_own(self) -> Option<Own<'static>> {
+        self.0.owns.get(self.0.allocator.platform().area()?.current_cpu())
     }
 
     /// The same where there is no area.
     #[inline]
-    fn asked_own(&self) -> Option<Own<'static>> {
-        if self.owns.are_none() || self.allocator.platform().area().is_some() {
+    fn asked_own(self) -> Option<Own<'static>> {
+        if self.0.owns.are_none() || self.0.allocator.platform().area().is_some() {
             return None;
         }
-        self.owns.get(getcpu().0)
+        self.0.owns.get(getcpu().0)
     }
 
     /// A block of a pcp that is ready. `None`: go through the core.
     #[inline(always)]
-    fn pop_gated(&self, own: Own<'static>, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
-        let pfn = own.alloc(&self.allocator, order, gfp)?;
-        Some(zeroed(self.address(pfn), order, gfp))
+    fn pop(self, own: Own<'static>, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
+        let pfn = own.alloc(&self.0.allocator, order, gfp)?;
+        Some(zeroed(self.0.address(pfn), order, gfp))
     }
 
     #[inline(never)]
-    fn alloc_elsewhere(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
+    fn alloc_elsewhere(self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
         let got = match self.asked_own() {
-            Some(own) => self.pop_gated(own, order, gfp),
-            None => self.pop_typed(order, gfp),
+            Some(own) => self.pop(own, order, gfp),
+            None => self.0.pop_typed(order, gfp),
         };
         match got {
             Some(start) => Ok(start),
@@ -114,10 +118,10 @@ impl Shared {
     }
 
     #[inline(never)]
-    fn alloc_raw_elsewhere(&self, order: Order, gfp: Gfp) -> *mut u8 {
+    fn alloc_raw_elsewhere(self, order: Order, gfp: Gfp) -> *mut u8 {
         let got = match self.asked_own() {
-            Some(own) => self.pop_gated(own, order, gfp),
-            None => self.pop_typed(order, gfp),
+            Some(own) => self.pop(own, order, gfp),
+            None => self.0.pop_typed(order, gfp),
         };
         match got {
             Some(start) => start.as_ptr(),
@@ -126,45 +130,45 @@ impl Shared {
     }
 
     #[inline(never)]
-    fn free_elsewhere(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    fn free_elsewhere(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let freed = match self.asked_own() {
-            Some(own) => own.free(&self.allocator, pfn, order).is_ok(),
-            None => self.push_typed(pfn.0 as usize, order),
+            Some(own) => own.free(&self.0.allocator, pfn, order).is_ok(),
+            None => self.0.push_typed(pfn.0 as usize, order),
         };
         if freed { Ok(()) } else { self.free_missed(pfn, order) }
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_missed(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
+    fn alloc_missed(self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
         let request = Request { order, gfp, node: None };
-        if self.owns.are_none() {
-            self.inject(&request)?;
-            return self.alloc_from_core(request);
+        if self.0.owns.are_none() {
+            self.0.inject(&request)?;
+            return self.0.alloc_from_core(request);
         }
-        let pfn = hot::alloc_missed(&self.allocator, request)?;
-        Ok(zeroed(self.address(pfn), order, gfp))
+        let pfn = hot::alloc_missed(&self.0.allocator, request)?;
+        Ok(zeroed(self.0.address(pfn), order, gfp))
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_raw_missed(&self, order: Order, gfp: Gfp) -> *mut u8 {
+    fn alloc_raw_missed(self, order: Order, gfp: Gfp) -> *mut u8 {
         self.alloc_missed(order, gfp).map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
 
     #[cold]
     #[inline(never)]
-    fn free_missed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+    fn free_missed(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let start = self.start_of(pfn);
-        let freed: Result<(), core_alloc::FreeError> = match NonNull::new(start) {
-            Some(start) if self.owns.are_none() => return self.free_to_core(start, order),
-            _ => hot::free_missed(&self.allocator, pfn, order),
+        let freed = match NonNull::new(start) {
+            Some(start) if self.0.owns.are_none() => return self.0.free_to_core(start, order),
+            _ => hot::free_missed(&self.0.allocator, pfn, order),
         };
-        freed.map_err(|error| self.refused(start, error))
+        freed.map_err(|error| self.0.refused(start, error))
     }
 
     /// The address of which [`Pfn::at`] made this, wherever it lies.
-    fn start_of(&self, pfn: Pfn) -> *mut u8 {
-        address_of(self.fast.base, pfn.0 as usize) as *mut u8
+    fn start_of(self, pfn: Pfn) -> *mut u8 {
+        address_of(self.0.fast.base, pfn.0 as usize) as *mut u8
     }
 }

@@ -20,6 +20,7 @@ use zonal_core::frame::{PageState, PageWord};
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, PAGE_SHIFT, Pfn};
 
+use super::gated::Gated;
 use super::{Pool, Shared};
 use crate::error::{AllocError, FreeError};
 use crate::rseq::{self, FastRef, NO_FRAME, NO_OFFSET, Popped};
@@ -331,7 +332,7 @@ impl Pool {
                 Err(popped) => self.alloc_again(popped, order, gfp),
             };
         }
-        self.shared.alloc_gated(order, gfp)
+        Gated(&self.shared).alloc(order, gfp)
     }
 
     #[inline]
@@ -344,7 +345,7 @@ impl Pool {
                 Err(popped) => self.alloc_raw_again(popped, order, gfp),
             };
         }
-        self.shared.alloc_raw_gated(order, gfp)
+        Gated(&self.shared).alloc_raw(order, gfp)
     }
 
     /// A pop left, or what it got was a stray copy.
@@ -374,7 +375,8 @@ impl Pool {
     #[inline]
     pub(super) fn free_any(&self, start: NonNull<u8>, order: Order) -> Result<(), FreeError> {
         let Some((frame, list)) = self.fast.known_frame(start).zip(self.fast.list(order)) else {
-            return self.shared.free_gated(Pfn::at(self.fast.base, start.as_ptr() as usize), order);
+            return Gated(&self.shared)
+                .free(Pfn::at(self.fast.base, start.as_ptr() as usize), order);
         };
         // SAFETY: (1) frames are known only where the fast path is on; (2) RSEQ-2,
         // RSEQ-3; (3) the frame is the pool's; (4) so is the list.
@@ -389,7 +391,7 @@ impl Pool {
     pub(super) fn free_page_any(&self, frame: usize) -> Result<(), FreeError> {
         match self.fast.list(Order::ZERO).filter(|_| frame < self.fast.frames) {
             Some(list) => self.free_again(frame, list),
-            None => self.shared.free_gated(Pfn(frame as u64), Order::ZERO),
+            None => Gated(&self.shared).free(Pfn(frame as u64), Order::ZERO),
         }
     }
 
