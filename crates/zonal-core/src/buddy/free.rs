@@ -82,7 +82,7 @@ impl Buddy {
     /// O(1): span, alignment, a frame that is free or inside any block, a wrong order. In debug
     /// builds also that no other block starts inside it, which only a NONE word can hide
     /// ([`seed`](Self::seed) looks in every build).
-    #[inline]
+    #[inline(always)]
     pub fn free_block(
         &mut self,
         frames: &Frames<'_>,
@@ -90,12 +90,18 @@ impl Buddy {
         order: Order,
         flags: FreeFlags,
     ) -> Result<(), FreeError> {
-        check(frames, idx, order)?;
+        // Whoever calls has a look and a free below it, not both in one frame.
+        if !is_proven(frames, idx, order) {
+            check_slowly(frames, idx, order, frames.load(idx))?;
+        }
+        if cfg!(debug_assertions) {
+            check_inner(frames, idx, order, idx + order.pages() as u32)?;
+        }
         self.free_checked(frames, idx, order, flags);
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn free_checked(&mut self, frames: &Frames<'_>, idx: u32, order: Order, flags: FreeFlags) {
         let mt = frames.pageblock_type(idx);
         if order.get() <= PBO {
@@ -266,21 +272,14 @@ fn merge_likely(frames: &Frames<'_>, at: u32, order: u32) -> bool {
     frames.load(uncle).is_free_of(order + 1)
 }
 
-/// Whether the block is the caller's to free.
-#[inline]
-fn check(frames: &Frames<'_>, idx: u32, order: Order) -> Result<(), FreeError> {
+/// Whether the block's word says that the block is the caller's to free.
+#[inline(never)]
+fn is_proven(frames: &Frames<'_>, idx: u32, order: Order) -> bool {
     let pages = order.pages() as u32;
     let inside = idx < frames.spanned() && pages <= frames.spanned() - idx;
     let aligned = frames.aligned(idx) & (pages - 1) == 0;
     let word = frames.load(idx);
-    let proven = word.is_held() && word.order_bits() == order.get();
-    if !(inside && aligned && proven) {
-        check_slowly(frames, idx, order, word)?;
-    }
-    if cfg!(debug_assertions) {
-        check_inner(frames, idx, order, idx + pages)?;
-    }
-    Ok(())
+    inside && aligned && word.is_held() && word.order_bits() == order.get()
 }
 
 /// Whether no block starts inside the block, up to frame `end`.

@@ -52,19 +52,22 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
     /// The same for a caller that must not wait. Waits a bounded time for a pcp that another thread
     /// has closed: its owner may have lost the CPU.
     pub fn drain_open(self, zone: &'a Zone) -> u64 {
-        let mut pages = 0;
-        for pcp in self.pcps(zone) {
-            let tries = (0..CLOSED_WAITS_MAX).take_while(|_| !pcp.seems_empty());
-            let closed = tries.map(|_| {
-                let closed = PcpOps::try_close(self.zone_ops(zone), pcp);
-                closed.or_else(|| {
-                    self.on.platform.relax();
-                    None
-                })
-            });
-            pages += closed.flatten().next().map_or(0, PcpOps::drain);
-        }
+        let pages: u64 = self.pcps(zone).map(|pcp| self.drain_open_pcp(zone, pcp)).sum();
         pages + self.zone_ops(zone).owned().give_all_back(self.cpu)
+    }
+
+    #[inline(never)]
+    fn drain_open_pcp(self, zone: &'a Zone, pcp: &'a Pcp) -> u64 {
+        for _ in 0..CLOSED_WAITS_MAX {
+            if pcp.seems_empty() {
+                return 0;
+            }
+            if let Some(closed) = PcpOps::try_close(self.zone_ops(zone), pcp) {
+                return closed.drain();
+            }
+            self.on.platform.relax();
+        }
+        0
     }
 
     /// Pages of a remote zone that was just used stay for three refreshes more.
@@ -122,6 +125,7 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
 
 /// Empties every pcp and depot of every zone into the buddies. Returns the pages moved. Waits for
 /// pcps that other threads have closed.
+#[inline(never)]
 pub fn drain_all<P: Platform>(on: &Tables<'_, P>) -> u64 {
     on.events.drains_all.fetch_add(1, Relaxed);
     let cpus = || on.each_cpu().map(|cpu| CpuOps::new(on, cpu));

@@ -117,9 +117,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         self.on.events.slow_paths.fetch_add(1, Relaxed);
         self.allowed().for_each(|zone| _ = self.zone_ops(zone).drain_depots());
         let mut flags = slow_flags(self.gfp, Order::ZERO);
-        if flags.contains(AllocFlags::KSWAPD) {
-            self.each_node(|zone| self.node_ops(zone.node).wake(zone, self.order, self.highest));
-        }
+        self.wake_reclaimers(flags);
         if let Some(got) = take(flags) {
             return Some(got);
         }

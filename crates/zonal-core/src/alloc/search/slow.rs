@@ -25,6 +25,16 @@ const BOOST_EVERY_NS: u64 = 1_000_000_000;
 /// others. Giving 4 MiB back to the operating system takes a tenth of one.
 const ISOLATED_WAITS_MAX: u32 = 1 << 16;
 
+/// The rounds of drain and walk so far.
+#[derive(Default)]
+struct Drains {
+    rounds: u32,
+    /// The last one gave pages back, or waited for some.
+    moved: bool,
+    /// [`Search::activity`] before it.
+    before: u64,
+}
+
 impl<'a, P: Platform> Search<'_, 'a, P> {
     /// A block for the request.
     #[inline]
@@ -40,11 +50,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         self.on.events.slow_paths.fetch_add(1, Relaxed);
         let mut flags = slow_flags(self.gfp, self.order);
         self.allowed().for_each(|zone| _ = self.zone_ops(zone).drain_depots());
-        if self.gfp.contains(Gfp::KSWAPD_RECLAIM) {
-            self.each_node(|zone| {
-                self.node_ops(zone.node).wake(zone, self.order, self.highest);
-            });
-        }
+        self.wake_reclaimers(flags);
         if let Some(pfn) = self.scan(flags) {
             return Ok(pfn);
         }
@@ -63,6 +69,15 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
             self.boost_for_atomic(flags);
             refusal
         })
+    }
+
+    /// Wakes the background reclaimers of the request's nodes, if the flags say so.
+    #[cold]
+    #[inline(never)]
+    pub fn wake_reclaimers(&self, flags: AllocFlags) {
+        if flags.contains(AllocFlags::KSWAPD) {
+            self.each_node(|zone| self.node_ops(zone.node).wake(zone, self.order, self.highest));
+        }
     }
 
     /// A request that could not wait has failed: where the policy says so, the watermarks of its
@@ -165,32 +180,56 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         flags: AllocFlags,
         again: &mut impl FnMut(AllocFlags) -> Option<T>,
     ) -> Option<T> {
-        let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
-        if !may_wait && !self.draining_may_help(flags) {
-            return None;
-        }
-        for round in 0..ROUNDS_MAX {
-            let before = self.activity();
-            let drained = if may_wait { drain_all(self.on) } else { self.drain_open() };
-            let waited = may_wait && (self.wait_for_isolated() | self.wait_for_growth());
-            self.allowed().for_each(|zone| self.zone_ops(zone).settle());
-            // The last reserved pageblock goes when nothing else came back (LB D.5).
-            let force = round > 0 || (drained == 0 && may_wait);
-            let unreserved = self.unreserve_highatomic(force);
+        let mut drains = Drains::default();
+        while self.drain_once(flags, &mut drains) {
             if let Some(got) = again(flags) {
                 return Some(got);
             }
-            let moved = drained != 0
-                || unreserved
-                || waited
-                || self.pcps_in_use()
-                || self.activity() != before;
-            if !moved || !may_wait || self.gfp.contains(Gfp::NORETRY) {
-                break;
-            }
-            self.on.platform.relax();
         }
         None
+    }
+
+    /// A round of [`drain_and_retry`](Self::drain_and_retry), and before that whether there is one.
+    /// With a frame of its own: who asks goes on to take a block.
+    #[cold]
+    #[inline(never)]
+    fn drain_once(&self, flags: AllocFlags, drains: &mut Drains) -> bool {
+        if !self.may_drain(flags, drains) {
+            return false;
+        }
+        drains.before = self.activity();
+        let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
+        let drained = if may_wait { drain_all(self.on) } else { self.drain_open() };
+        drains.moved = self.look_behind(drained, drains.rounds);
+        drains.rounds += 1;
+        true
+    }
+
+    /// Whether another round may bring the request what it wants.
+    #[inline(never)]
+    fn may_drain(&self, flags: AllocFlags, drains: &Drains) -> bool {
+        let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
+        if drains.rounds == 0 {
+            return may_wait || self.draining_may_help(flags);
+        }
+        let moved = drains.moved || self.pcps_in_use() || self.activity() != drains.before;
+        if !moved || !may_wait || self.gfp.contains(Gfp::NORETRY) {
+            return false;
+        }
+        self.on.platform.relax();
+        drains.rounds < ROUNDS_MAX
+    }
+
+    /// What a round does once the lists are drained. Returns whether anything came back.
+    #[inline(never)]
+    fn look_behind(&self, drained: u64, rounds: u32) -> bool {
+        let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
+        let waited = may_wait && (self.wait_for_isolated() | self.wait_for_growth());
+        self.allowed().for_each(|zone| self.zone_ops(zone).settle());
+        // The last reserved pageblock goes when nothing else came back (LB D.5).
+        let force = rounds > 0 || (drained == 0 && may_wait);
+        let unreserved = self.unreserve_highatomic(force);
+        drained != 0 || unreserved || waited
     }
 
     /// Empties the pcps of the request's zones, without a long wait. Returns the pages moved.
