@@ -95,7 +95,7 @@ pub struct PcpPolicy {
     /// of an eighth of the zone.
     pub high_batches: u32,
     /// Order of the blocks that bulk calls take and give back whole, 3 to 9; 0 is Linux, page by
-    /// page. Without effect with mobility grouping, or where the order has no list.
+    /// page. Without effect where the order has no list.
     pub bulk_block: u8,
     /// Most blocks that a refill or a drain moves in one hold of the zone lock; 0 is Linux, where a
     /// refill takes one hold, and a drain what [`DrainPolicy::bulk`] says.

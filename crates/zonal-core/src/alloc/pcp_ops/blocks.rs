@@ -8,12 +8,13 @@
 //! blocks.
 
 use super::PcpOps;
+use super::bulk::same_list;
 use super::run::{PageName, Words};
 use crate::alloc::zone_ops::Want;
 use crate::pcp::state::PcpList;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{Migratetype, Order, Pfn};
+use crate::types::{Migratetype, Order, PAGEBLOCK_ORDER, Pfn};
 
 /// The blocks that bulk calls move whole.
 #[derive(Clone, Copy)]
@@ -24,11 +25,11 @@ struct Whole {
 }
 
 impl<P: Platform> PcpOps<'_, '_, P> {
-    /// `None`: the bulk calls go page by page. With mobility grouping the list of a page depends on
-    /// its pageblock, so that neighbours may belong to two.
+    /// `None`: the bulk calls go page by page. A block is in one pageblock, so that all of its pages
+    /// are of one type with mobility grouping, too.
     fn whole(&self, mt: Migratetype) -> Option<Whole> {
         let order = Order::new(u32::from(self.ops.on.policy().pcp.bulk_block))?;
-        let on = order != Order::ZERO && !self.ops.on.grouping();
+        let on = order != Order::ZERO && order <= PAGEBLOCK_ORDER;
         let list = on.then(|| self.ops.on.map.get(order, mt)).flatten()?;
         Some(Whole { order, list, pages: order.pages() as usize })
     }
@@ -111,6 +112,10 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let pcp = self.closed.pcp;
         let Some(whole) = self.whole(pcp.lists[single].migratetype()) else { return 0 };
         let Some(pages) = pages.get(..whole.pages) else { return 0 };
+        let grouping = self.ops.on.grouping();
+        if grouping && !same_list(self.ops, pfn(&pages[0]), Order::ZERO, single) {
+            return 0;
+        }
         let words = Words::of(self.ops.zone, self.ops.on, (pcp, single));
         let up = words.put_together::<true, _>(pages, pfn, page);
         let Some(first) = up.or_else(|| words.put_together::<false, _>(pages, pfn, page)) else {

@@ -9,7 +9,7 @@ use crate::alloc::zone_ops::{Want, ZoneOps};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::types::{Order, PAGEBLOCK_ORDER, Pfn};
+use crate::types::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::zone::state::FAST_FREE;
 
 impl<P: Platform> PcpOps<'_, '_, P> {
@@ -124,8 +124,50 @@ impl<P: Platform> PcpOps<'_, '_, P> {
 }
 
 /// Whether a block of the order that starts at the page waits on this list of the zone.
-fn same_list<P: Platform>(ops: ZoneOps<'_, '_, P>, pfn: Pfn, order: Order, list: usize) -> bool {
+pub(super) fn same_list<P: Platform>(
+    ops: ZoneOps<'_, '_, P>,
+    pfn: Pfn,
+    order: Order,
+    list: usize,
+) -> bool {
     ops.zone.contains(pfn) && ops.on.map.get(order, ops.pageblock_type(pfn)) == Some(list)
+}
+
+/// Which order-0 pages are for a list. With grouping each page's pageblock says that. Words outside
+/// the zone do not exist, so a page beside the zone in a pageblock of ours is refused, too.
+struct Ours<'s, 'a, P> {
+    ops: ZoneOps<'s, 'a, P>,
+    list: usize,
+    grouping: bool,
+    /// First page of the pageblock that was last found to be; at first one that no zone has.
+    known: Cell<u64>,
+}
+
+impl<P: Platform> Ours<'_, '_, P> {
+    /// Whether all pages of a run are, where there is grouping or not.
+    #[inline(always)]
+    fn has_run(&self, lowest: Pfn) -> bool {
+        let at = lowest.0.wrapping_sub(self.known.get());
+        !self.grouping || at <= PAGEBLOCK_PAGES - RUN as u64 || self.ask_run(lowest)
+    }
+
+    /// A run is shorter than a pageblock, so it is in two at most.
+    #[inline(never)]
+    fn ask_run(&self, lowest: Pfn) -> bool {
+        self.has(lowest) && self.has(Pfn(lowest.0.wrapping_add(RUN as u64 - 1)))
+    }
+
+    /// Whether a page is, with grouping.
+    #[inline]
+    fn has(&self, pfn: Pfn) -> bool {
+        pfn.0.wrapping_sub(self.known.get()) < PAGEBLOCK_PAGES || {
+            let is_ours = same_list(self.ops, pfn, Order::ZERO, self.list);
+            if is_ours {
+                self.known.set(pfn.0 >> PAGEBLOCK_ORDER.get() << PAGEBLOCK_ORDER.get());
+            }
+            is_ours
+        }
+    }
 }
 
 /// Takes order-0 pages out of their owner's hands, from the front, and names them in slots. How
@@ -140,28 +182,21 @@ fn list_run<P: Platform, T: PageName>(
     page: &impl Fn(Pfn) -> T,
 ) -> usize {
     let words = Words::of(ops.zone, ops.on, (pcp, list));
-    // With grouping each page's pageblock says which list is its. Words outside the zone do not
-    // exist, so a page beside the zone in a pageblock of ours is refused, too.
-    let grouping = ops.on.grouping();
-    let known = Cell::new(u64::MAX);
-    let ours = |pfn: Pfn| {
-        let block = pfn.0 >> PAGEBLOCK_ORDER.get();
-        let ours = !grouping || known.get() == block || same_list(ops, pfn, Order::ZERO, list);
-        known.set(if ours { block } else { u64::MAX });
-        ours
-    };
+    let ours = Ours { ops, list, grouping: ops.on.grouping(), known: Cell::new(1 << 63) };
     let (mut done, mut singles) = (0, RUN);
     while done < pages.len().min(slots.len()) {
-        let up = words.put_runs::<true, _>(&slots[done..], &pages[done..], pfn, page, &ours);
+        let up = words
+            .put_runs::<true, _>(&slots[done..], &pages[done..], pfn, page, |at| ours.has_run(at));
         done += up;
-        let down = words.put_runs::<false, _>(&slots[done..], &pages[done..], pfn, page, &ours);
+        let down = words
+            .put_runs::<false, _>(&slots[done..], &pages[done..], pfn, page, |at| ours.has_run(at));
         done += down;
         singles = after_runs(up + down, singles);
         let few = pages[done..].len().min(slots[done..].len()).min(singles);
         let (slots, pages) = (&slots[done..done + few], &pages[done..done + few]);
-        let put = match grouping {
+        let put = match ours.grouping {
             false => words.put_singles(slots, pages, pfn, |_| true),
-            true => words.put_singles(slots, pages, pfn, ours),
+            true => words.put_singles(slots, pages, pfn, |pfn| ours.has(pfn)),
         };
         done += put;
         if put < few {

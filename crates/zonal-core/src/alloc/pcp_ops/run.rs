@@ -11,7 +11,7 @@ use crate::lanes::{are_row, are_u64s, equal_u64s, store_row, store_u64s};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::types::{PAGEBLOCK_ORDER, Pfn};
+use crate::types::Pfn;
 use crate::zone::state::Zone;
 
 /// Frames looked at together.
@@ -273,8 +273,7 @@ impl<'a> Words<'a> {
     }
 
     /// Takes pages from the front back and names them in `slots`, while they are runs in one
-    /// direction, of `ours`, which is asked once for each pageblock that a run is in. How many.
-    /// `page` is the inverse of `pfn`.
+    /// direction, `ours` from its lowest page on. How many. `page` is the inverse of `pfn`.
     #[inline(always)]
     pub fn put_runs<const UP: bool, T: PageName>(
         self,
@@ -291,10 +290,8 @@ impl<'a> Words<'a> {
             if !are_named(pages, |i| page(self.pfn(behind::<UP>(first, i)))) {
                 break;
             }
-            // In between are at most two pageblocks: a run is shorter than one.
-            let ends = [first, behind::<UP>(first, RUN - 1)].map(|at| self.pfn(at));
-            let is_one = ends[0].0 >> PAGEBLOCK_ORDER.get() == ends[1].0 >> PAGEBLOCK_ORDER.get();
-            if !ours(ends[0]) || !is_one && !ours(ends[1]) {
+            let lowest = if UP { first } else { behind::<UP>(first, RUN - 1) };
+            if !ours(self.pfn(lowest)) {
                 break;
             }
             let claimed = self.claim_run::<UP>(first);
