@@ -41,8 +41,16 @@ pub(crate) fn store_row(cells: &[AtomicU32; 8], first: u32, up: bool) {
 
 /// Copies cells to the beginning of others, which may be some of them, if those begin further down.
 pub(crate) fn copy_down(from: &[AtomicU32], to: &[AtomicU32]) {
-    let (rows, rest) = from.as_chunks();
-    rows.iter().zip(to.as_chunks().0).for_each(|(from, to)| copy_u32s(from, to));
+    let (rows, rest) = from.as_chunks::<8>();
+    let (to_rows, _) = to.as_chunks();
+    // Two rows at a time: the loop around one costs as much as the row.
+    let (pairs, last) = rows.as_chunks::<2>();
+    for ([from, next], [to, behind]) in pairs.iter().zip(to_rows.as_chunks::<2>().0) {
+        copy_u32s(from, to);
+        copy_u32s(next, behind);
+    }
+    let to_last = to_rows.get(2 * pairs.len()..).unwrap_or_default();
+    last.iter().zip(to_last).for_each(|(from, to)| copy_u32s(from, to));
     let to_rest = to.get(8 * rows.len()..).unwrap_or_default();
     rest.iter().zip(to_rest).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
 }

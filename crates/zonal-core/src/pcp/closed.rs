@@ -532,11 +532,12 @@ impl<'a> Closed<'a> {
     /// lists' limits stays in the pcp: a list can become active without a closing.
     fn set_limit(&self) {
         let granted = if self.zone.budget.is_on() { self.granted() } else { PageCount::MAX };
-        // Fast operations keep `count` below the limit, so it may be one more than was granted.
-        let high = self.high().min(granted.saturating_add(PageCount::new(1)));
+        let high = self.high();
         // Sizes were set: the next free brings `high` between its bounds, and no pop or push does.
-        let high = if self.high().get() == self.pcp.high() { high } else { PageCount::ZERO };
-        let high = high.get();
+        let is_right = high.get() == self.pcp.high();
+        // Fast operations keep `count` below the limit, so it may be one more than was granted.
+        let most = high.min(granted.saturating_add(PageCount::new(1)));
+        let high = if is_right { most.get() } else { 0 };
         // Any free of order 1 to 3 empties the lists now, not only one behind another, which is all
         // that a fast operation looks for (LB E.10).
         let eager = self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;

@@ -46,6 +46,11 @@ pub const ZONE_PART: u64 = 64;
 /// more at a time than one. With four for all, streams on 256 CPUs waited a third of their time
 /// (results/2026-11-28-lab-2.md).
 const TURNS: u32 = 4;
+/// Pages of a magazine of a small zone, as where batches are of 63 pages: what it takes to move one
+/// is the same for few pages...
+const WIDE: PageCount = PageCount::new(64);
+/// ...if so many fit into a depot: less than one for each CPU would be of little use.
+const WIDE_LEAST: u64 = 16;
 /// The fraction of a depot that is excess if it was not needed meanwhile.
 const UNUSED_PART: u32 = 4;
 /// Slots on a line of 64 bytes.
@@ -97,6 +102,8 @@ pub struct DepotSize {
     pub magazines: usize,
     /// Most blocks in one, 1 to [`BLOCKS_MAX`].
     pub blocks: u32,
+    /// Pages of each, where they are more than a batch is.
+    pub least: PageCount,
     /// Depots of the zone.
     pub groups: u32,
 }
@@ -111,10 +118,15 @@ impl DepotSize {
         pages: u64,
         batch: PageCount,
     ) -> Self {
-        let blocks = whole_lines(batch).blocks(Order::ZERO).clamp(1, BLOCKS_MAX);
-        let share = pages / groups.max(1) as u64 / u64::from(blocks);
-        let magazines = (policy.magazines as usize * cpus).min(MAGAZINES_MAX);
-        DepotSize { magazines: magazines.min(share as usize), blocks, groups: groups as u32 }
+        let share = pages / groups.max(1) as u64;
+        let small = whole_lines(batch);
+        let is_wide = small < WIDE && share >= WIDE_LEAST * u64::from(WIDE);
+        let least = if is_wide { WIDE } else { PageCount::ZERO };
+        let blocks = small.max(least).blocks(Order::ZERO).clamp(1, BLOCKS_MAX);
+        // As many pages as by magazines of a batch.
+        let most = policy.magazines as usize * cpus * small.get().max(1) as usize / blocks as usize;
+        let magazines = most.min(MAGAZINES_MAX).min((share / u64::from(blocks)) as usize);
+        DepotSize { magazines, blocks, least, groups: groups as u32 }
     }
 
     /// Slots of one array: the header, the blocks, and up to the next line.
@@ -139,7 +151,7 @@ impl DepotSize {
 /// many more as fill whole lines. A batch of 1 or 2 stays as it is, and so does one above 8 that
 /// lacks more than one of a multiple of 8: such sizes are set by hand.
 #[inline]
-pub(crate) fn whole_lines(batch: PageCount) -> PageCount {
+fn whole_lines(batch: PageCount) -> PageCount {
     let batch = batch.get();
     let lines = batch.saturating_add(1) & !(LINE_PAGES - 1);
     // A line is more than lists may hold that move fewer than three.
@@ -172,6 +184,8 @@ pub struct Depot {
     magazines: u32,
     /// Turn-overs between two tests whether all of it is needed.
     turns: u32,
+    /// [`DepotSize::least`].
+    least: u32,
 }
 
 /// An array that its holder has for itself (STACK-1).
@@ -239,6 +253,7 @@ impl Depot {
         self.blocks = size.blocks;
         self.magazines = size.magazines as u32;
         self.turns = size.groups * TURNS;
+        self.least = size.least.get();
         for number in (0..self.magazines).rev() {
             self.put_empty(slots, number);
         }
@@ -254,6 +269,12 @@ impl Depot {
     #[inline]
     pub fn blocks(&self) -> u32 {
         self.blocks
+    }
+
+    /// Pages of a magazine where lists move `batch` pages at a time.
+    #[inline]
+    pub(crate) fn magazine(&self, batch: PageCount) -> PageCount {
+        whole_lines(batch).max(PageCount::new(self.least))
     }
 
     /// Base pages that it may hold.
@@ -435,7 +456,7 @@ mod tests {
 
     #[test]
     fn pages_that_a_part_of_a_magazine_had_were_needed() {
-        let size = DepotSize { magazines: 2, blocks: 8, groups: 1 };
+        let size = DepotSize { magazines: 2, blocks: 8, groups: 1, ..DepotSize::default() };
         let slots: Vec<AtomicU32> = (0..size.slots()).map(|_| AtomicU32::new(0)).collect();
         let mut depot = Depot::default();
         depot.set_up(&slots, 0, size);
@@ -456,9 +477,28 @@ mod tests {
     }
 
     #[test]
+    fn magazines_of_small_zones_are_as_large_as_others_where_enough_of_them_fit() {
+        let policy = DepotPolicy { magazines: 256, ..DepotPolicy::OFF };
+        let size = |pages, groups, batch| {
+            let size = DepotSize::new(policy, 1, groups, pages, PageCount::new(batch));
+            (size.blocks, size.magazines, size.least.get())
+        };
+        assert_eq!(size(1024, 1, 15), (64, 16, 64));
+        assert_eq!(size(1023, 1, 15), (16, 63, 0));
+        assert_eq!(size(1024, 2, 15), (16, 32, 0));
+        // Batches say it already.
+        assert_eq!(size(4096, 1, 63), (64, 64, 0));
+        assert_eq!(size(1024, 1, 127), (128, 8, 0));
+        // No more pages than by magazines of a batch.
+        let few = DepotPolicy { magazines: 8, ..policy };
+        let size = DepotSize::new(few, 2, 1, 1 << 20, PageCount::new(15));
+        assert_eq!((size.blocks, size.magazines), (64, 4));
+    }
+
+    #[test]
     fn depots_of_a_zone_give_back_no_more_at_a_time_than_one() {
         let given_back = |groups| {
-            let size = DepotSize { magazines: 2, blocks: 8, groups };
+            let size = DepotSize { magazines: 2, blocks: 8, groups, ..DepotSize::default() };
             let slots: Vec<AtomicU32> = (0..size.slots()).map(|_| AtomicU32::new(0)).collect();
             let mut depot = Depot::default();
             depot.set_up(&slots, 0, size);

@@ -89,7 +89,7 @@ pub const fn fold_mod(diff: i64, threshold: i64, delta: i64) -> (i64, i64) {
 }
 
 /// `times` steps of [`fold_mod`], in a row: the delta, the folded value, and the number of folds.
-/// As fast as there are folds, and not steps.
+/// As fast for many as for two.
 pub const fn fold_mod_times(diff: i64, threshold: i64, step: i64, times: u32) -> (i64, i64, u32) {
     if times == 0 {
         return (diff, 0, 0);
@@ -97,22 +97,25 @@ pub const fn fold_mod_times(diff: i64, threshold: i64, step: i64, times: u32) ->
     // The first step may find a delta left beyond a threshold that was lowered since.
     let (mut diff, mut folded) = fold_mod(diff, threshold, step);
     let mut folds = (folded != 0) as u32;
-    let mut left = times as i64 - 1;
-    if step == 0 {
+    let left = times as i64 - 1;
+    if left == 0 || step == 0 {
         return (diff, folded, folds);
     }
-    loop {
-        let room = if step > 0 { threshold - diff } else { threshold + diff };
-        // This many stay within the threshold; the next one folds.
-        let within = room / step.abs();
-        if left <= within {
-            return (diff + left * step, folded, folds);
-        }
-        folded += diff + (within + 1) * step;
-        folds += 1;
-        diff = 0;
-        left -= within + 1;
+    let room = if step > 0 { threshold - diff } else { threshold + diff };
+    // This many stay within the threshold; the next one folds.
+    let within = room / step.abs();
+    if left <= within {
+        return (diff + left * step, folded, folds);
     }
+    folded += diff + (within + 1) * step;
+    folds += 1;
+    let left = left - within - 1;
+    // From zero on each fold takes as many.
+    let each = threshold / step.abs() + 1;
+    let more = left / each;
+    diff = left % each * step;
+    folded += more * each * step;
+    (diff, folded, folds + more as u32)
 }
 
 /// `__inc` (LB F.3): one up; folding, it goes on half a threshold below zero.

@@ -22,8 +22,10 @@ use crate::gfp::AllocFlags;
 use crate::platform::{Instruction, Line, Platform, Step};
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Guard, Lock};
-use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, NR_ZONE_KINDS, NodeId, Pfn};
-use crate::types::{Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
+use crate::types::{
+    Migratetype, NR_MIGRATETYPES, NR_ORDERS, NR_ZONE_KINDS, NodeId, PAGEBLOCK_ORDER, Pfn, ZoneId,
+    ZoneKind,
+};
 use crate::vmstat::numa::NumaCounters;
 use crate::vmstat::update::{Form, instruction, update_times};
 use crate::vmstat::variant::Update;
@@ -380,11 +382,8 @@ impl Zone {
         let mut worst = self.snapshot(ZoneKind::Device);
         worst.reserve = self.reserve.iter().map(|r| r.load(Relaxed)).max().unwrap_or(0);
         let watermarks = self.watermarks();
-        let passes =
-            |order: &Order| worst.ok(*order, watermarks.of(Watermark::High), AllocFlags::WMARK_LOW);
-        // Monotone in the order: a block that serves one order serves all below.
-        let orders = Order::all().take_while(|o| *o <= PAGEBLOCK_ORDER).take_while(passes).count();
-        FAST_FREE | ((1 << orders) - 1)
+        let orders = worst.orders_ok(watermarks.of(Watermark::High), AllocFlags::WMARK_LOW);
+        FAST_FREE | ((1 << orders.min(PAGEBLOCK_ORDER.get() + 1)) - 1)
     }
 
     /// Takes the zone lock.

@@ -19,7 +19,7 @@ use core::fmt;
 
 use crate::gfp::AllocFlags;
 use crate::types::{
-    Migratetype, NR_MIGRATETYPES, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PAGE_SIZE,
+    Migratetype, NR_MIGRATETYPES, NR_ORDERS, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PAGE_SIZE,
     PAGEBLOCK_PAGES, ZoneKind, choice, isqrt,
 };
 
@@ -349,6 +349,19 @@ impl ZoneSnapshot {
         order == Order::ZERO || self.blocks.has(order, flags)
     }
 
+    /// How many orders, from 0 on, pass [`ok`](Self::ok). A block that serves one order serves all
+    /// below.
+    pub fn orders_ok(&self, watermark: u64, flags: AllocFlags) -> u32 {
+        let kept = self.watermark_for_rights(watermark, flags) + self.reserve;
+        // Of a block of `2^o` pages all but one may not be counted on.
+        let spare = self.free.saturating_sub(kept + self.unusable(Order::ZERO, flags));
+        let by_pages = u64::BITS - spare.leading_zeros();
+        let listed = self.blocks.orders(flags);
+        // Order 0 does not ask for a block.
+        let by_blocks = (u16::BITS - listed.leading_zeros()).max(1);
+        by_pages.min(by_blocks).min(NR_ORDERS as u32)
+    }
+
     /// The test as an allocation makes it (LB C.5): `watermark` of `watermarks`, with a fast path
     /// for order 0. An order-0 request with a right to the reserve that asked for the min watermark
     /// is not held up by a boost; which mark the request asked for is in its `flags` (LB D.2), and
@@ -427,6 +440,12 @@ impl FreeBlocks {
     /// Whether a block of `order` or above is on a list that `flags` may take from (LB C.5).
     #[inline]
     pub const fn has(&self, order: Order, flags: AllocFlags) -> bool {
+        self.orders(flags) >> order.get() != 0
+    }
+
+    /// Orders with a block that `flags` may take.
+    #[inline]
+    const fn orders(&self, flags: AllocFlags) -> u16 {
         let mut orders = self.by_type[Migratetype::Unmovable.index()]
             | self.by_type[Migratetype::Movable.index()]
             | self.by_type[Migratetype::Reclaimable.index()];
@@ -436,7 +455,7 @@ impl FreeBlocks {
         if flags.intersects(HIGHATOMIC_USERS) {
             orders |= self.by_type[Migratetype::HighAtomic.index()];
         }
-        orders >> order.get() != 0
+        orders
     }
 }
 

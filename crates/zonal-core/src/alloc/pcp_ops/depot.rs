@@ -8,7 +8,7 @@ use super::run::RUN;
 use crate::alloc::zone_ops::{PRESSED, Want, depot_word};
 use crate::frame::LINE_PAGES;
 use crate::lanes::{are_row, are_u64s, store_u64s};
-use crate::pcp::depot::{Depot, Magazine, whole_lines};
+use crate::pcp::depot::{Depot, Magazine};
 use crate::pcp::sink::Sink;
 use crate::pcp::tune::{self, BulkFree};
 use crate::platform::{Platform, Step};
@@ -151,6 +151,42 @@ fn words_of<'w>(slots: &[AtomicU32; RUN], words: &'w [AtomicU64]) -> Option<&'w 
     if are_row(slots, first, up) { row_words(words, first, up) } else { None }
 }
 
+/// The words of the frames that eight slots name.
+#[inline]
+fn cells_of<'w>(
+    slots: &[AtomicU32; RUN],
+    words: &'w [AtomicU64],
+) -> impl Iterator<Item = &'w AtomicU64> {
+    slots.iter().map(|slot| &words[slot.load(Relaxed) as usize])
+}
+
+/// Gives the frames of a magazine, hottest first, with this word.
+#[inline]
+fn give_magazine(frames: &[AtomicU32], to: (&[AtomicU64], u64), sink: &mut Sink<'_>) {
+    let (rest, rows) = frames.as_rchunks::<RUN>();
+    for slots in rows.iter().rev() {
+        match words_of(slots, to.0) {
+            Some(words) => store_u64s(words, to.1),
+            None => cells_of(slots, to.0).for_each(|cell| cell.store(to.1, Relaxed)),
+        }
+        sink.give_slots(slots);
+    }
+    rest.iter().rev().for_each(|slot| give_one(slot.load(Relaxed), to, sink));
+}
+
+/// Asks for the words of a magazine's frames. Their lines are in the cache of the CPU that left it;
+/// asked for one after the other they would come one after the other.
+#[inline]
+fn prefetch_words(words: &[AtomicU64], frames: &[AtomicU32]) {
+    let (_, rows) = frames.as_rchunks::<RUN>();
+    // The words of eight pages are on one line, most often.
+    for slots in rows.iter().rev() {
+        for slot in [&slots[RUN - 1], &slots[0]] {
+            prefetch::for_write(&words[slot.load(Relaxed) as usize]);
+        }
+    }
+}
+
 impl<P: Platform> PcpOps<'_, '_, P> {
     /// As [`drain_pages`](Self::drain_pages), but whole magazines go to the depot first. Then less
     /// than a magazine stays; of a stream of large frees nothing does. Under pressure everything
@@ -215,9 +251,14 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             }
         };
         for slots in rows {
+            let is_cached = |cell: &AtomicU64| cell.load(Relaxed) == record.cached;
             match words_of(slots, cells).filter(|words| are_u64s(words, record.cached)) {
                 Some(words) => {
                     store_u64s(words, word);
+                    magazine.give_slots(slots);
+                }
+                None if cells_of(slots, cells).all(is_cached) => {
+                    cells_of(slots, cells).for_each(|cell| cell.store(word, Relaxed));
                     magazine.give_slots(slots);
                 }
                 None => slots.iter().for_each(|slot| one(slot, &mut magazine)),
@@ -244,15 +285,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         };
         let word = depot_word(record).0;
         let frames = magazine.frames();
-        // Their lines are in the cache of the CPU that left the magazine. Asked for one after the
-        // other they would come one after the other.
-        let (rest, rows) = frames.as_rchunks::<RUN>();
-        // The words of eight pages are on one line, most often.
-        for slots in rows.iter().rev() {
-            for slot in [&slots[RUN - 1], &slots[0]] {
-                prefetch::for_write(ops.on.word(slot.load(Relaxed)));
-            }
-        }
+        let is_there = |slot: &AtomicU32| ops.on.word(slot.load(Relaxed)).load(Relaxed) == word;
+        debug_assert!(frames.iter().all(is_there), "DEPOT-2");
+        prefetch_words(ops.on.words, frames);
         let pages = record.pages_of(frames.len() as u32);
         let held = self.closed.count() + pages;
         if self.closed.cover(held) < held {
@@ -263,22 +298,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         tune::on_batch(&mut state, &pcp.params(&ops.on.fixed()), ops.pressure(), pages.get());
         self.closed.set_state_without_factor(&state);
         let mut sink = self.closed.refill(list, frames.len() as u32);
-        let to = (ops.on.words, record.cached);
-        let one = |slot: &AtomicU32, sink: &mut Sink<'_>| {
-            let frame = slot.load(Relaxed);
-            debug_assert_eq!(ops.on.word(frame).load(Relaxed), word, "DEPOT-2");
-            give_one(frame, to, sink);
-        };
-        for slots in rows.iter().rev() {
-            match words_of(slots, ops.on.words) {
-                Some(words) => {
-                    store_u64s(words, record.cached);
-                    sink.give_slots(slots);
-                }
-                None => slots.iter().rev().for_each(|slot| one(slot, &mut sink)),
-            }
-        }
-        rest.iter().rev().for_each(|slot| one(slot, &mut sink));
+        give_magazine(frames, (ops.on.words, record.cached), &mut sink);
         let blocks = frames.len() as u32;
         self.closed.refilled(list, sink);
         depot.emptied(&mut self.closed, ops.on.slots, magazine);
@@ -291,7 +311,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// Blocks of a list that make a magazine.
     fn magazine_blocks(&self, depot: &Depot, list: usize) -> u32 {
         let pcp = self.closed.pcp;
-        pcp.lists[list].blocks_of(whole_lines(pcp.batch_pages())).clamp(1, depot.blocks())
+        pcp.lists[list].blocks_of(depot.magazine(pcp.batch_pages())).clamp(1, depot.blocks())
     }
 
     /// Fills an empty list and the depot with whole blocks of the buddy. The zone lock is held for
@@ -317,7 +337,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         }
         // After the first of refills in a row as much again for the group as for the list.
         let again = u32::from(wanted > blocks);
-        let line = whole_lines(pcp.batch_pages()).get().min(LINE_PAGES);
+        let line = depot.magazine(pcp.batch_pages()).get().min(LINE_PAGES);
         let whole = (wanted << bits << again).next_power_of_two().max(line);
         let whole = whole.min(most.pages() as u32) >> bits;
         // Reserve room first: taken blocks need a place.

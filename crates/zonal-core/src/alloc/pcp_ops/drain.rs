@@ -220,13 +220,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// Makes the words of `2^run` cached pages those of one cached block.
     #[inline(never)]
     fn join_words(&self, frame: u32, run: u32) {
-        let ops = self.ops;
-        let pcp = self.closed.pcp;
-        let record = &pcp.lists[0];
-        let whole = Order::new(run).unwrap_or(Order::MAX);
-        let pcp = ops.on.pcp_id(ops.zone.id, pcp.cpu());
-        let head = PageWord::cached(whole, record.migratetype(), pcp);
-        let words = &ops.on.words[frame as usize..(frame as usize) + (1 << run)];
+        let head = PageWord(self.closed.pcp.lists[0].cached).with_order(run);
+        let words = &self.ops.on.words[frame as usize..(frame as usize) + (1 << run)];
         let (runs, rest) = words.as_chunks::<RUN>();
         runs.iter().for_each(|words| store_u64s(words, PageWord::NONE.0));
         rest.iter().for_each(|word| word.store(PageWord::NONE.0, Relaxed));

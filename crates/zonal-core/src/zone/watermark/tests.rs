@@ -103,6 +103,24 @@ fn more_pages_set_aside_than_free_is_a_failed_test_and_no_overflow() {
 }
 
 #[test]
+fn as_many_orders_are_said_to_pass_as_do() {
+    let flags = [KERNEL, HIGH, atomic(), OOM, AllocFlags::CMA, AllocFlags::HIGHATOMIC];
+    let frees = (0..12).flat_map(|bits| [0, 1, 2].map(|less| 1209 + (1u64 << bits) - less));
+    for free in frees.chain([0, 3, 1200, 5000]) {
+        for (listed, highatomic_free) in [(0, 0), (1, 0), (1 << 3, 9), (1 << 10, 9), (0b1001, 2)] {
+            for (mt, flags) in flags.iter().enumerate() {
+                let mut zone = ZoneSnapshot { highatomic_free, ..vector_zone(free) };
+                zone.blocks = FreeBlocks { cma: 1 << 5, ..FreeBlocks::default() };
+                zone.blocks.by_type[mt % NR_MIGRATETYPES] = listed;
+                let passes = |order: &Order| zone.ok(*order, WATERMARKS.min, *flags);
+                let orders = Order::all().filter(passes).count() as u32;
+                assert_eq!(zone.orders_ok(WATERMARKS.min, *flags), orders, "{zone:?} {flags:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn other_marks_take_the_place_of_min() {
     assert!(!vector_zone(1700).ok_fast(Order::ZERO, &WATERMARKS, Watermark::High, KERNEL));
     assert!(vector_zone(1701).ok_fast(Order::ZERO, &WATERMARKS, Watermark::High, KERNEL));
