@@ -200,11 +200,15 @@ fn take_by<'a, P: Platform>(
     }
     let cpu = cpu_for(on, node)?;
     let pcp = own(on, cpu).filter(|pcp| on.enters(pcp))?;
+    let list = on.plain.list(gfp, order);
+    if pcp.active_len(list) == Some(0) {
+        return None;
+    }
     let masked = Masked::for_fast(&on.platform);
     let entered = Entered::ready(pcp, Key::new(on.epoch.now(), order.get()));
     let entered = entered.filter(|entered| entered.serves_recorded(kind(gfp))).or_else(|| {
         let zone = on.zones.get(usize::from(pcp.zone.0))?;
-        let entered = enter(on, (pcp, zone), order, 1 << order.get(), on.plain.list(gfp, order))?;
+        let entered = enter(on, (pcp, zone), order, 1 << order.get(), list)?;
         entered.serves_recorded(kind(gfp)).then_some(entered)
     })?;
     let frame = pop(entered, pcp)?;
@@ -282,7 +286,10 @@ fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -
     let goes_on = || goes_on(on, pcp, frame.wrapping_add(order.pages()));
     let _masked = Masked::new(&on.platform);
     let list = on.plain.list_by_type(order.get(), mt);
+    let is_full =
+        || pcp.active_len(list).is_some_and(|len| len >= pcp.lists[list].hi.load(Relaxed));
     zone.contains(pfn)
+        && !is_full()
         && is_of_list(on, (pcp, list), frame, mark)
         && enter(on, (pcp, zone), order, FAST_FREE, list).is_some_and(|entered| {
             entered.takes(mt) && entered.push_exactly(mark, (frame, goes_on), on)

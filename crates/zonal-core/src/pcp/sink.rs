@@ -1,6 +1,6 @@
 //! Where the blocks of a refill go, by ones and by rows.
 
-use crate::lanes::{copy_u32s, store_row};
+use crate::lanes::store_row;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// Blocks in a row that are handled at once.
@@ -36,13 +36,6 @@ impl<'a> Sink<'a> {
         self.next -= 1;
         self.slots[(self.base + self.next) as usize].store(frame, Relaxed);
     }
-    /// Takes the eight blocks that these slots name, coldest first.
-    #[inline]
-    pub(crate) fn give_slots(&mut self, from: &[AtomicU32; ROW as usize]) {
-        if let Some(slots) = self.next_row() {
-            copy_u32s(from, slots);
-        }
-    }
     /// Takes eight blocks with frames in a row. `hottest` is the one that is popped first of them;
     /// the others lie behind it.
     #[inline]
@@ -50,6 +43,15 @@ impl<'a> Sink<'a> {
         if let Some(slots) = self.next_row() {
             store_row(slots, hottest + (ROW - 1), false);
         }
+    }
+    /// The slots of so many times eight blocks, coldest first, which are theirs now.
+    #[inline]
+    pub(crate) fn next_rows(&mut self, rows: usize) -> &'a [[AtomicU32; ROW as usize]] {
+        let blocks = rows as u32 * ROW;
+        debug_assert!(self.next >= blocks);
+        self.next -= blocks;
+        let first = (self.base + self.next) as usize;
+        self.slots.get(first..first + blocks as usize).unwrap_or_default().as_chunks().0
     }
     /// The slots of the next eight blocks, which are theirs now.
     #[inline]

@@ -444,6 +444,13 @@ impl Pcp {
         record.map_or(0, |record| record.len_with(PcpWord(self.word.load(Relaxed)), list))
     }
 
+    /// Blocks on a list, if it is the active one: a guess of who has not entered.
+    #[inline]
+    pub(crate) fn active_len(&self, list: usize) -> Option<u32> {
+        let word = PcpWord(self.word.load(Relaxed));
+        (word.active() == list && list < NR_LISTS).then(|| word.len())
+    }
+
     /// What only slow ways count. Exact only while nothing runs on the CPU.
     pub fn events(&self) -> PcpEvents {
         self.events.read()

@@ -7,7 +7,7 @@ use super::PcpOps;
 use super::run::RUN;
 use crate::alloc::zone_ops::{PRESSED, Want, depot_word};
 use crate::frame::LINE_PAGES;
-use crate::lanes::{are_row, are_u64s, store_u64s};
+use crate::lanes::{are_row, are_u64s, copy_u32s, store_u64s};
 use crate::pcp::depot::{Depot, Magazine};
 use crate::pcp::sink::Sink;
 use crate::pcp::tune::{self, BulkFree};
@@ -27,16 +27,13 @@ struct Taken {
     firsts: [u32; TAKEN_MAX],
     orders: [Order; TAKEN_MAX],
     count: usize,
+    pages: PageCount,
 }
 
 impl Taken {
     /// First frames and orders.
     fn blocks(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
         self.firsts.iter().copied().zip(self.orders).take(self.count)
-    }
-
-    fn pages(&self) -> PageCount {
-        self.blocks().map(|(_, order)| PageCount::of_blocks(1, order)).sum()
     }
 
     /// First frames of the blocks of `bits` as their order that these are cut into.
@@ -129,7 +126,7 @@ fn give_one(frame: u32, (words, word): (&[AtomicU64], u64), into: &mut impl Rece
 
 /// The words of eight frames in a row, upward or not.
 #[inline]
-fn row_words(words: &[AtomicU64], first: u32, up: bool) -> Option<&[AtomicU64; RUN]> {
+pub(super) fn row_words(words: &[AtomicU64], first: u32, up: bool) -> Option<&[AtomicU64; RUN]> {
     let lowest = if up { first } else { first.checked_sub(RUN as u32 - 1)? };
     words.get(lowest as usize..)?.first_chunk()
 }
@@ -164,12 +161,12 @@ fn cells_of<'w>(
 #[inline]
 fn give_magazine(frames: &[AtomicU32], to: (&[AtomicU64], u64), sink: &mut Sink<'_>) {
     let (rest, rows) = frames.as_rchunks::<RUN>();
-    for slots in rows.iter().rev() {
+    for (slots, places) in rows.iter().zip(sink.next_rows(rows.len())) {
         match words_of(slots, to.0) {
             Some(words) => store_u64s(words, to.1),
             None => cells_of(slots, to.0).for_each(|cell| cell.store(to.1, Relaxed)),
         }
-        sink.give_slots(slots);
+        copy_u32s(slots, places);
     }
     rest.iter().rev().for_each(|slot| give_one(slot.load(Relaxed), to, sink));
 }
@@ -352,10 +349,14 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             room += 1;
         }
         let asked = whole.max(wanted).min(wanted + (room + 1) * blocks - 1);
-        let mut taken =
-            Taken { firsts: [0; TAKEN_MAX], orders: [Order::ZERO; TAKEN_MAX], count: 0 };
+        let mut taken = Taken {
+            firsts: [0; TAKEN_MAX],
+            orders: [Order::ZERO; TAKEN_MAX],
+            count: 0,
+            pages: PageCount::ZERO,
+        };
         self.take_whole((want, most), record.pages_of(asked), &mut taken);
-        let got = record.blocks_of(taken.pages());
+        let got = record.blocks_of(taken.pages);
         let full = room.min(got.saturating_sub(wanted) / blocks);
         let mut pieces = taken.pieces(bits);
         let mut sink = self.closed.refill(list, got - full * blocks);
@@ -395,6 +396,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             buddy.take_blocks(frames, request, &ops.on.fallback(), (left, blocks), |idx, order| {
                 (taken.firsts[taken.count], taken.orders[taken.count]) = (base + idx, order);
                 taken.count += 1;
+                taken.pages += PageCount::of_blocks(1, order);
             });
             for (_, order) in taken.blocks().skip(before) {
                 locked.account(diff, -(order.pages() as i64), 1);
@@ -404,7 +406,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
                 return;
             }
             before = taken.count;
-            left = pages.saturating_sub(taken.pages());
+            left = pages.saturating_sub(taken.pages);
         }
     }
 }

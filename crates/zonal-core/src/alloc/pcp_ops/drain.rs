@@ -1,6 +1,7 @@
 //! Blocks onto a closed pcp, and from it back to its zone (LB E.7 to E.9).
 
 use super::PcpOps;
+use super::depot::row_words;
 use super::run::RUN;
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
@@ -194,9 +195,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let frame = |at: u32| if up { first.wrapping_add(at) } else { first.wrapping_sub(at) };
         let mut run = 0;
         for slots in slots.as_chunks::<RUN>().0 {
-            let lowest = frame(run).min(frame(run + RUN as u32 - 1));
-            let words =
-                on.words.get(lowest as usize..).and_then(|words| words.first_chunk::<RUN>());
+            let words = row_words(on.words, frame(run), up);
             let follows = are_row(slots, frame(run), up)
                 && words.is_some_and(|words| are_u64s(words, cached));
             if !follows {

@@ -5,6 +5,7 @@ use std::vec::Vec;
 use super::platform::{Script, Shape};
 use crate::alloc::{Allocator, FreeError, Request};
 use crate::frame::{PageState, PageWord};
+use crate::gfp::Gfp;
 use crate::policy::{PcpPolicy, Policy};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::types::{Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
@@ -157,6 +158,37 @@ fn where_memory_is_in_pieces_large_blocks_are_left_alone() {
     keep.iter().for_each(|pfn| pool.free(*pfn, Order::ZERO).unwrap());
     pool.drain_all();
     assert!(is_block(&bulk(pool, BLOCK)));
+}
+
+/// With mobility grouping, too: a block lies in one pageblock, whose type says which list is its.
+#[test]
+fn blocks_of_each_type_come_and_go_whole() {
+    let pool = &Shape::uniform(1, 1 << 16, 1).boot(Policy::KERNEL);
+    assert!(pool.policy().pcp.bulk_block > 0 && pool.tables().grouping());
+    let take = |gfp| {
+        let mut pages = std::vec![Pfn(0); BLOCK];
+        let request = Request::new(Order::ZERO).gfp(gfp);
+        assert_eq!(pool.alloc_bulk(request, &mut pages), Ok(BLOCK));
+        pages
+    };
+    let (mut whole, mut kept) = (0, 0);
+    for round in 0..60 {
+        let (kernel, user) = (take(Gfp::KERNEL), take(Gfp::KERNEL | Gfp::MOVABLE));
+        whole += usize::from(is_block(&kernel) && is_block(&user));
+        // All of the one and then the other, or in turns; the last ones from behind.
+        let mut back: Vec<Pfn> = match round % 2 {
+            0 => [kernel, user].concat(),
+            _ => kernel.into_iter().zip(user).flat_map(|(one, two)| [one, two]).collect(),
+        };
+        back[BLOCK..].reverse();
+        pool.free_bulk(&back, Order::ZERO).unwrap();
+        pool.validate().unwrap();
+        kept = kept.max(cached(pool, PAGEBLOCK_ORDER));
+    }
+    assert!(whole > 0 && kept > 0, "{whole} rounds with whole blocks, {kept} kept");
+    pool.drain_all();
+    assert_eq!(pool.zone_stats(ZONE).free_pages, 1 << 16);
+    pool.validate().unwrap();
 }
 
 #[test]
