@@ -186,10 +186,11 @@ impl Policy {
         ..Policy::LINUX_6_18
     };
 
-    /// For kernels: Linux 6.19's lists, but bulk calls move whole pageblocks; its fallback between mobility groups, watermarks and reserves,
-    /// but not its zonelists. NUMA events are exact, so that the fast path need not write them; the
-    /// minimum is not raised for huge pages that nobody collapses; every CPU is refreshed in every
-    /// interval. No preset of a replay or a pool, so [`Policy::preset`] does not know it.
+    /// For kernels: Linux 6.19's lists, fallback between mobility groups, watermarks and reserves,
+    /// but not its zonelists, and bulk calls move whole pageblocks. NUMA events are exact, so that
+    /// the fast path need not write them; the minimum is not raised for huge pages that nobody
+    /// collapses; every CPU is refreshed in every interval. No preset of a replay or a pool, so
+    /// [`Policy::preset`] does not know it.
     pub const KERNEL: Policy = Policy {
         name: "kernel",
         pcp: PcpPolicy { bulk_block: BULK_BLOCK, ..Policy::LINUX_6_19.pcp },

@@ -25,8 +25,8 @@ struct Whole {
 }
 
 impl<P: Platform> PcpOps<'_, '_, P> {
-    /// `None`: the bulk calls go page by page. A block is in one pageblock, so that all of its pages
-    /// are of one type with mobility grouping, too.
+    /// `None`: the bulk calls go page by page. A block is in one pageblock, so that all of its
+    /// pages are of one type with mobility grouping, too.
     fn whole(&self, mt: Migratetype) -> Option<Whole> {
         let order = Order::new(u32::from(self.ops.on.policy().pcp.bulk_block))?;
         let on = order != Order::ZERO && order <= PAGEBLOCK_ORDER;
