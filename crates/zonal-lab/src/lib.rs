@@ -24,6 +24,7 @@
 //! | `mechanism` | parts of the model that can be switched off, one by one |
 //! | `variant` | kernels that differ from every policy, as switches |
 //! | `ranges` | a week of a mixed load of ranges: what is left in a row |
+//! | `huge` | large tables in large pages of the host |
 //! | `one_thread` | what the thread that plays a run uses alone |
 //! | `calibrate` | this machine, measured (feature `calibrate`) |
 //! | `report` | lines of values, and pages with plots that need nothing else |
@@ -41,6 +42,7 @@ pub mod compare;
 pub mod cost;
 mod error;
 pub mod experiment;
+mod huge;
 pub mod machine;
 pub mod mechanism;
 mod one_thread;

@@ -11,6 +11,7 @@ use zonal_core::zone::state::Zone;
 use zonal_core::zonelist::Node;
 
 use crate::LabError;
+use crate::huge;
 
 /// Tables that an allocator lives on.
 #[derive(Debug)]
@@ -51,8 +52,9 @@ impl Records {
         Records {
             zones: (0..layout.zones).map(|_| Zone::default()).collect(),
             pcps: (0..layout.pcps).map(|_| Pcp::default()).collect(),
-            // Zeroed by the system when first touched: words of memory that stays whole never are.
-            words: bytemuck::zeroed_vec(layout.words),
+            // The head of each free block is written when its memory comes online, 4 KiB of words
+            // from the next: in pages of 4 KiB each would be a page fault, or two.
+            words: huge::zeros(layout.words),
             blocks: bytemuck::zeroed_vec(layout.blocks),
             slots: bytemuck::zeroed_vec(layout.slots),
             nodes: (0..layout.nodes).map(|_| Node::default()).collect(),
