@@ -21,6 +21,7 @@ use zonal_core::policy::Policy;
 use zonal_core::types::CpuId;
 
 use super::published::Published;
+use super::rows;
 use super::table::{Cell, Experiment, FiguresIn, Options, Progress, Table};
 use crate::LabError;
 use crate::provenance::{Provenance, given};
@@ -71,16 +72,16 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     let machine = options.machine(MACHINE)?;
     let (mut cells, mut hash) = (Vec::new(), Sha256::new());
     let mut figures = Vec::new();
-    for (done, (column, when, policy)) in KERNELS.into_iter().enumerate() {
-        let spec = Spec { machine: machine.clone(), policy, seed: options.seed };
-        let (pcp_counts, seconds, run) = spec.run_deferred(|lab| {
+    let played = rows::all(&KERNELS, PARTS, progress, |(_, _, policy), looked| {
+        let spec = Spec { machine: machine.clone(), policy: *policy, seed: options.seed };
+        spec.run_deferred(|lab| {
             lab.allocator.finish_growth()?;
             let pcp_counts = pcp_counts(&lab.allocator);
-            let (seconds, hash) = build(lab, options.brief, &mut |part| {
-                progress(done as u64 * PARTS + part, KERNELS.len() as u64 * PARTS);
-            });
+            let (seconds, hash) = build(lab, options.brief, looked);
             Ok((pcp_counts, seconds, hash))
-        })?;
+        })
+    })?;
+    for ((column, when, _), (pcp_counts, seconds, run)) in KERNELS.into_iter().zip(played) {
         hash.update(run);
         hash.update(format!("{pcp_counts:?}"));
         cells.extend(compare(when, &pcp_counts));
@@ -121,8 +122,8 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
 }
 
 /// User, system and elapsed seconds of the whole build, and a hash of the part that was played.
-/// `progress` hears of each of its parts.
-fn build(lab: &mut Lab<'_>, brief: bool, progress: &mut dyn FnMut(u64)) -> ([f64; 3], String) {
+/// Calls `looked` after each of its parts.
+fn build(lab: &mut Lab<'_>, brief: bool, looked: &mut dyn FnMut()) -> ([f64; 3], String) {
     let cycles = |ms: f64| (ms * lab.machine.ghz * 1e6) as u64;
     let length = cycles(if brief { BRIEF_MS } else { RUN_MS });
     let from = cycles(WARM_MS);
@@ -136,7 +137,7 @@ fn build(lab: &mut Lab<'_>, brief: bool, progress: &mut dyn FnMut(u64)) -> ([f64
         let next = lab.play(&mut build, from + length * part / PARTS);
         hash.update(&next.hash);
         outcome.add(&next);
-        progress(part);
+        looked();
     }
     let part = (build.touched - before) as f64 / PAGES_OF_A_BUILD;
     let hz = lab.machine.ghz * 1e9;

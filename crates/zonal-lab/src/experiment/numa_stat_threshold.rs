@@ -10,6 +10,7 @@ use zonal_core::policy::Policy;
 use zonal_core::types::Order;
 
 use super::published::Published;
+use super::rows;
 use super::table::{Cell, Experiment, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
@@ -67,29 +68,25 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
         false => &options.cpus,
     };
     let later = if options.brief { &[] } else { &LATER[..] };
-    let total = (rows.len() + later.len() + sizes.len() * SIZED.len()) as u64;
-    let (mut done, mut cells, mut hash) = (0, Vec::new(), Sha256::new());
-    let mut measure = |machine: &Machine, row: &str, name: String, known: bool| {
-        let run = pairs(machine, policy(row), options.seed)?;
-        hash.update(&run.hash);
-        for (column, simulated) in [(CYCLES, run.cycles_per_pair), (THROUGHPUT, run.pairs_per_s)] {
-            let figure = if known { published.figure(row, column) } else { None };
-            cells.push(Cell::new(&name, column, figure, simulated));
-        }
-        done += 1;
-        progress(done, total);
-        Ok::<(), LabError>(())
-    };
-    for row in &rows {
-        measure(&machine, row, (*row).to_owned(), true)?;
-    }
-    for (row, _) in later {
-        measure(&machine, row, (*row).to_owned(), false)?;
-    }
+    // Each with its name, and whether it was published.
+    let mut all: Vec<(Machine, &str, String, bool)> = Vec::new();
+    all.extend(rows.iter().map(|row| (machine.clone(), *row, (*row).to_owned(), true)));
+    all.extend(later.iter().map(|(row, _)| (machine.clone(), *row, (*row).to_owned(), false)));
     for cpus in sizes {
         let sized = machine.resized(*cpus)?;
-        for row in SIZED {
-            measure(&sized, row, format!("{row}, {cpus} CPUs"), false)?;
+        all.extend(SIZED.map(|row| (sized.clone(), row, format!("{row}, {cpus} CPUs"), false)));
+    }
+    let runs = rows::all(&all, 1, progress, |(machine, row, ..), looked| {
+        let run = pairs(machine, policy(row), options.seed)?;
+        looked();
+        Ok(run)
+    })?;
+    let (mut cells, mut hash) = (Vec::new(), Sha256::new());
+    for ((_, row, name, known), run) in all.iter().zip(&runs) {
+        hash.update(&run.hash);
+        for (column, simulated) in [(CYCLES, run.cycles_per_pair), (THROUGHPUT, run.pairs_per_s)] {
+            let figure = if *known { published.figure(row, column) } else { None };
+            cells.push(Cell::new(name, column, figure, simulated));
         }
     }
     let ran = (machine.name.as_str(), options);

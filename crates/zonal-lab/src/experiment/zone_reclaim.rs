@@ -23,6 +23,7 @@ use zonal_core::policy::walk::{
 };
 
 use super::published::Published;
+use super::rows;
 use super::table::{Cell, Experiment, FiguresIn, Options, Progress, Table};
 use crate::LabError;
 use crate::pagecache::{FsMark, LargeDd, StreamWriter};
@@ -129,11 +130,15 @@ fn run(
     let all = columns();
     let columns = if options.brief { &all[..BRIEF_COLUMNS] } else { &all[..] };
     let elapsed = |column: &str| published.figure(ELAPSED, column);
-    let mut first_s = None;
-    for (done, (column, policy)) in columns.iter().enumerate() {
+    let played = rows::all(columns, 1, progress, |(_, policy), looked| {
         let setup =
             Setup { machine: machine.clone(), policy: *policy, seed: options.seed, scale: SCALE };
         let figures = setup.run(load(workload).as_mut())?;
+        looked();
+        Ok(figures)
+    })?;
+    let mut first_s = None;
+    for ((column, _), figures) in columns.iter().zip(&played) {
         hash.update(&figures.hash);
         for (row, simulated) in &figures.values {
             let mut cell = Cell::new(row, column, published.figure(row, column), *simulated);
@@ -147,7 +152,6 @@ fn run(
             cells.push(Cell::new(RATIO, column, known, took_s / first_s));
         }
         first_s = first_s.or(Some(took_s));
-        progress(done as u64 + 1, columns.len() as u64);
     }
     let ran = (machine.name.as_str(), options);
     Ok(Table {
