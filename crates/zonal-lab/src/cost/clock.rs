@@ -68,6 +68,10 @@ impl Clock {
             self.stretch = 1.0 / (self.boost - (self.boost - 1.0) * cores);
             (self.began, self.waited) = (now, 0);
         }
+        // Nothing to multiply at the base clock, which is what machines without a boost have.
+        if self.stretch == 1.0 {
+            return cycles;
+        }
         (cycles as f64 * self.stretch) as u64
     }
 }

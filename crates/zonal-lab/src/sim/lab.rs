@@ -1,8 +1,5 @@
 //! A virtual machine with all its memory online, and the operations of a program on it.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use zonal_core::alloc::{Allocator, Request};
@@ -10,6 +7,7 @@ use zonal_core::platform::Platform;
 use zonal_core::types::{Order, Pfn};
 
 use super::outcome::{Count, Load};
+use super::turns::Turns;
 use crate::cost::contents::Access;
 use crate::cost::lock::{LINES_OF_A_LOCK, LockClock};
 use crate::machine::Machine;
@@ -18,26 +16,6 @@ use crate::platform::VirtualPlatform;
 use crate::tape::events::{Call, Kind, Tape};
 use crate::units::{MIB_PAGES, PAGE_LINES};
 use crate::variant::{Refresh, Variant};
-
-/// A CPU's next step. The earliest is the greatest, and of those of one time that of the first CPU.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Next(Reverse<u128>);
-
-impl Next {
-    /// One number, so that two are compared without a branch.
-    #[inline]
-    pub fn at(clock: u64, cpu: u32) -> Next {
-        Next(Reverse(u128::from(clock) << u32::BITS | u128::from(cpu)))
-    }
-    #[inline]
-    pub fn clock(self) -> u64 {
-        (self.0.0 >> u32::BITS) as u64
-    }
-    #[inline]
-    pub fn cpu(self) -> u32 {
-        self.0.0 as u32
-    }
-}
 
 /// A virtual machine with all its memory online.
 #[derive(Debug)]
@@ -48,7 +26,7 @@ pub struct Lab<'a> {
     pub machine: &'a Machine,
     random: Pcg64Mcg,
     /// The CPUs that have something to do, by their clocks.
-    pub(super) turns: BinaryHeap<Next>,
+    pub(super) turns: Turns,
     /// Clock of each CPU that is idle until another wakes it.
     pub(super) idle: Vec<Option<u64>>,
     /// CPUs that were woken by the step that is being made.
@@ -83,7 +61,7 @@ impl<'a> Lab<'a> {
             allocator,
             machine,
             random: Pcg64Mcg::seed_from_u64(seed),
-            turns: BinaryHeap::new(),
+            turns: Turns::new(machine.cpus()),
             idle: vec![None; cpus],
             woken: Vec::new(),
             played: 0,

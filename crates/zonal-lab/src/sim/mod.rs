@@ -7,7 +7,8 @@
 //! | `spec` | what a run is made of; boots the machine |
 //! | `lab` | the machine: what a program can do on it |
 //! | `program` | the trait of programs |
-//! | `play` | whose turn it is |
+//! | `turns` | whose turn it is |
+//! | `play` | lets the CPUs make their steps |
 //! | `outcome` | what a run came to |
 
 mod lab;
@@ -15,6 +16,7 @@ mod outcome;
 mod play;
 mod program;
 mod spec;
+mod turns;
 
 pub use crate::units::PAGE_LINES;
 pub use lab::Lab;

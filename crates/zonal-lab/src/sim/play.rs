@@ -1,11 +1,9 @@
 //! Lets the CPUs of a lab make their steps: the one whose clock is behind all others goes next.
 
-use std::collections::binary_heap::PeekMut;
-
 use sha2::{Digest, Sha256};
 use zonal_core::types::CpuId;
 
-use super::lab::{Lab, Next};
+use super::lab::Lab;
 use super::outcome::{Load, Outcome};
 use super::program::{Program, Turn};
 use crate::platform::{OwnerLocks, Work};
@@ -29,7 +27,7 @@ impl Lab<'_> {
 
     /// A time at which every CPU that has something to do has come to its next step.
     pub fn latest(&self) -> u64 {
-        self.turns.iter().map(|turn| turn.clock()).max().unwrap_or(0)
+        self.turns.each().map(|(clock, _)| clock).max().unwrap_or(0)
     }
 
     /// The CPUs `0..cpus` start, each at a random time within `apart` cycles from `from` on.
@@ -39,7 +37,7 @@ impl Lab<'_> {
         (self.played, self.beyond) = (from, Vec::new());
         for cpu in 0..cpus {
             let start = from + self.random_below(apart.max(1));
-            self.turns.push(Next::at(start, cpu));
+            self.turns.set(cpu, start);
         }
     }
 
@@ -51,16 +49,16 @@ impl Lab<'_> {
         let owners_before = self.owner_locks();
         let (count_before, load_before) = (self.count, self.load);
         if program.keeps_busy() {
-            self.turns.iter().for_each(|turn| platform.set_idle(turn.cpu(), false));
+            self.turns.each().for_each(|(_, cpu)| platform.set_idle(cpu, false));
         }
-        let first = self.turns.peek().map_or(until, |turn| turn.clock());
+        let first = self.turns.first().map_or(until, |(clock, _)| clock);
         let mut hash = Sha256::new();
         let (mut cycles, mut last) = (0, first);
         let (from, mut steps) = (self.played, 0_u32);
         let mut busy: u64 =
             self.beyond.iter().map(|end| (*end).min(until).saturating_sub(from)).sum();
         self.beyond.retain(|end| *end > until);
-        while let Some((clock, cpu)) = self.turns.peek().map(|next| (next.clock(), next.cpu())) {
+        while let Some((clock, cpu)) = self.turns.first() {
             if clock >= until {
                 break;
             }
@@ -82,11 +80,9 @@ impl Lab<'_> {
                 Turn::Wait | Turn::Done => None,
             };
             if let Some(next) = next {
-                if let Some(mut top) = self.turns.peek_mut() {
-                    *top = Next::at(next, cpu);
-                }
+                self.turns.set(cpu, next);
             } else {
-                self.turns.peek_mut().map(PeekMut::pop);
+                self.turns.remove(cpu);
                 self.idle[cpu as usize] = (turn == Turn::Wait).then_some(clock);
                 hash.update(cpu.to_le_bytes());
                 hash.update(clock.to_le_bytes());
@@ -94,14 +90,12 @@ impl Lab<'_> {
             while let Some(woken) = self.woken.pop() {
                 if let Some(asleep) = self.idle[woken as usize].take() {
                     self.allocator.platform().forgive(woken);
-                    self.turns.push(Next::at(asleep.max(clock), woken));
+                    self.turns.set(woken, asleep.max(clock));
                 }
             }
         }
         self.played = until.max(from);
-        let mut ends: Vec<(u32, u64)> =
-            self.turns.iter().map(|turn| (turn.cpu(), turn.clock())).collect();
-        ends.sort_unstable();
+        let ends: Vec<(u32, u64)> = self.turns.each().map(|(clock, cpu)| (cpu, clock)).collect();
         let (spent, happened) = self.allocator.platform().totals();
         let (spent, happened) = (spent.since(&before.0.0), happened.since(&before.0.1));
         let count = self.count.since(&count_before);
