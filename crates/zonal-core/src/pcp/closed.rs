@@ -430,7 +430,12 @@ impl<'a> Closed<'a> {
 
     /// The tuning state of LB E.1, put together from where it is kept.
     pub fn state(&self) -> PcpState {
-        let pushes = self.pushes().wrapping_sub(self.pcp.factor_pushes.load(Relaxed));
+        self.state_behind(self.pushes())
+    }
+
+    /// The same behind so many [`pushes`](Self::pushes).
+    pub(crate) fn state_behind(&self, pushes: u64) -> PcpState {
+        let pushes = pushes.wrapping_sub(self.pcp.factor_pushes.load(Relaxed));
         let factor = self.pcp.alloc_factor.load(Relaxed);
         PcpState {
             count: self.count.get(),
@@ -442,8 +447,7 @@ impl<'a> Closed<'a> {
         }
     }
 
-    /// As [`state`](Self::state), but with an `alloc_factor` of 0: for decisions that do not read
-    /// it, because finding it out costs a walk over the lists.
+    /// As [`state`](Self::state), but with an `alloc_factor` of 0, for decisions without it.
     #[inline]
     pub fn state_without_factor(&self) -> PcpState {
         PcpState {
@@ -468,16 +472,21 @@ impl<'a> Closed<'a> {
 
     /// Stores a tuning state; its `count` must be the pcp's.
     pub fn set_state(&mut self, state: &PcpState) {
+        self.set_state_behind(state, self.pushes());
+    }
+
+    /// The same where there were so many [`pushes`](Self::pushes).
+    pub(crate) fn set_state_behind(&mut self, state: &PcpState, pushes: u64) {
         debug_assert_eq!(state.count, self.count.get());
         self.pcp.high.store(state.high, Relaxed);
         self.pcp.swing.store(state.swing, Relaxed);
         self.pcp.alloc_factor.store(u32::from(state.alloc_factor), Relaxed);
-        self.pcp.factor_pushes.store(self.pushes(), Relaxed);
+        self.pcp.factor_pushes.store(pushes, Relaxed);
         self.set_free_count(state.free_count, state.prev_free_high_order);
     }
 
-    /// Pushes of all lists so far (PCP-5).
-    fn pushes(&self) -> u64 {
+    /// Pushes of all lists so far (PCP-5). Finding them out is a walk over the lists.
+    pub(crate) fn pushes(&self) -> u64 {
         (0..self.pcp.lists_used as usize)
             .map(|index| {
                 let list = &self.pcp.lists[index];

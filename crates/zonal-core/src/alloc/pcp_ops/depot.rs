@@ -31,11 +31,6 @@ struct Taken {
 }
 
 impl Taken {
-    /// First frames and orders.
-    fn blocks(&self) -> impl Iterator<Item = (u32, Order)> + '_ {
-        self.firsts.iter().copied().zip(self.orders).take(self.count)
-    }
-
     /// First frames of the blocks of `bits` as their order that these are cut into.
     fn pieces(&self, bits: u32) -> Pieces<'_> {
         Pieces { taken: self, bits, at: 0, next: 0, end: 0 }
@@ -398,8 +393,11 @@ impl<P: Platform> PcpOps<'_, '_, P> {
                 taken.count += 1;
                 taken.pages += PageCount::of_blocks(1, order);
             });
-            for (_, order) in taken.blocks().skip(before) {
-                locked.account(diff, -(order.pages() as i64), 1);
+            let orders = taken.orders.get(before..taken.count).unwrap_or_default();
+            // Most often several of one order come one after the other.
+            for alike in orders.chunk_by(|one, next| one == next) {
+                let pages = alike.first().map_or(0, |order| order.pages());
+                locked.account(diff, -(pages as i64), alike.len() as u32);
             }
             drop(locked);
             if taken.count - before < hold {

@@ -57,9 +57,10 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     #[inline(never)]
     fn wanted(&mut self, order: Order) -> u32 {
         let (ops, closed) = (self.ops, &mut self.closed);
-        let mut state = closed.state();
+        let pushes = closed.pushes();
+        let mut state = closed.state_behind(pushes);
         let wanted = tune::nr_alloc(&mut state, &ops.params(closed.pcp), ops.pressure(), order);
-        closed.set_state(&state);
+        closed.set_state_behind(&state, pushes);
         let pages = closed.count().saturating_add(PageCount::of_blocks(wanted, order));
         let covered = closed.cover(pages.max(closed.high()));
         wanted.min(covered.saturating_sub(closed.count()).blocks(order))
