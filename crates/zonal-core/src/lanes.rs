@@ -43,15 +43,12 @@ pub(crate) fn store_row(cells: &[AtomicU32; 8], first: u32, up: bool) {
 pub(crate) fn copy_down(from: &[AtomicU32], to: &[AtomicU32]) {
     let (rows, rest) = from.as_chunks::<8>();
     let (to_rows, _) = to.as_chunks();
-    // Four rows at a time: the loop around one costs as much as the row.
-    let (fours, last) = rows.as_chunks::<4>();
-    for (from, to) in fours.iter().zip(to_rows.as_chunks::<4>().0) {
-        copy_u32s(&from[0], &to[0]);
-        copy_u32s(&from[1], &to[1]);
-        copy_u32s(&from[2], &to[2]);
-        copy_u32s(&from[3], &to[3]);
+    // Eight rows at a time: the loop around one costs as much as the row.
+    let (eights, last) = rows.as_chunks::<8>();
+    for (from, to) in eights.iter().zip(to_rows.as_chunks::<8>().0) {
+        from.iter().zip(to).for_each(|(from, to)| copy_u32s(from, to));
     }
-    let to_last = to_rows.get(4 * fours.len()..).unwrap_or_default();
+    let to_last = to_rows.get(8 * eights.len()..).unwrap_or_default();
     last.iter().zip(to_last).for_each(|(from, to)| copy_u32s(from, to));
     let to_rest = to.get(8 * rows.len()..).unwrap_or_default();
     rest.iter().zip(to_rest).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));

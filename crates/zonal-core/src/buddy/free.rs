@@ -273,7 +273,7 @@ fn merge_likely(frames: &Frames<'_>, at: u32, order: u32) -> bool {
 }
 
 /// Whether the block's word says that the block is the caller's to free.
-#[inline(never)]
+#[inline]
 fn is_proven(frames: &Frames<'_>, idx: u32, order: Order) -> bool {
     let pages = order.pages() as u32;
     let inside = idx < frames.spanned() && pages <= frames.spanned() - idx;

@@ -580,9 +580,9 @@ impl<'a> Closed<'a> {
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
-        let granted = self.cover(self.count);
-        if granted < self.count {
+        if self.zone.budget.is_on() && self.granted() < self.count {
             // Pages that bypassed the decisions, such as those of a recorded state that is set up.
+            let granted = self.cover(self.count);
             self.zone.budget.force(self.count - granted);
             self.pcp.granted.store(self.count.get(), Relaxed);
         }

@@ -217,7 +217,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     }
 
     /// Makes the words of `2^run` cached pages those of one cached block.
-    #[inline(never)]
+    #[inline]
     fn join_words(&self, frame: u32, run: u32) {
         let head = PageWord(self.closed.pcp.lists[0].cached).with_order(run);
         let words = &self.ops.on.words[frame as usize..(frame as usize) + (1 << run)];
