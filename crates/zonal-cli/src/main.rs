@@ -1,7 +1,7 @@
 //! The program `zonal`.
 //!
 //! Data goes to stdout, notes and progress to stderr. Exit codes: 0 pass, 1 a property failed,
-//! 2 usage or bad input.
+//! 2 usage or bad input; 128 and a signal's number where that ended the work early.
 
 mod advise;
 mod bench;
@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command};
-use crate::verdict::Verdict;
+use crate::verdict::{Interrupted, Verdict};
 use zonal_replay::state::Text;
 
 fn main() -> ExitCode {
@@ -60,11 +60,14 @@ fn main() -> ExitCode {
     match result {
         Ok(Verdict::Pass) => ExitCode::SUCCESS,
         Ok(Verdict::Failed) => ExitCode::from(1),
+        Ok(Verdict::Interrupted(signal)) => ExitCode::from(verdict::exit_code(signal)),
         Err(error) if output::is_enough(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let text = trace::remedy(&error).unwrap_or_else(|| output::chain(&error));
+            let interrupted = error.downcast_ref::<Interrupted>();
+            let code = interrupted.map_or(2, |by| verdict::exit_code(by.signal));
             output::note(&format!("error: {text}"));
-            ExitCode::from(2)
+            ExitCode::from(code)
         }
     }
 }

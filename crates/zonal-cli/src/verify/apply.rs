@@ -37,6 +37,9 @@ pub fn apply(directory: &Path, tried: &Tried, outcome: &Outcome) -> anyhow::Resu
         let verdict = outcome.verdict.name();
         return Ok(format!("--apply: nothing is written, the verdict is `{verdict}`"));
     }
+    if outcome.interrupted.is_some() {
+        return Ok("--apply: nothing is written, the trial was interrupted".to_owned());
+    }
     let path = file_of(directory, tried);
     let at = path.display();
     let mut file =

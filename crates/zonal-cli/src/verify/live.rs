@@ -19,6 +19,7 @@ use zonal_trace::record::{Guard, Roots};
 use super::args::VerifyArgs;
 use crate::record::load::{Load, Output};
 use crate::record::{self, RecordArgs};
+use crate::verdict::Interrupted;
 
 /// Fields of `/proc/self/stat`, behind the name: the processor time of children that were waited
 /// for, in user and in system, in ticks.
@@ -100,15 +101,18 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// If one came.
     pub fn check(&self) -> anyhow::Result<()> {
-        match self.is_interrupted() {
-            true => bail!("interrupted: everything is put back, and there is no verdict"),
-            false => Ok(()),
+        let left = "everything is put back, and there is no verdict";
+        match self.interrupted() {
+            Some(signal) => Err(Interrupted { signal, left }.into()),
+            None => Ok(()),
         }
     }
 
-    fn is_interrupted(&self) -> bool {
+    /// The signal that came, if one did.
+    pub fn interrupted(&self) -> Option<i32> {
         // Relaxed: the flag carries no data.
-        self.signals.all.load(Ordering::Relaxed) != 0
+        let signal = self.signals.all.load(Ordering::Relaxed);
+        i32::try_from(signal).ok().filter(|signal| *signal != 0)
     }
 
     /// Does the work of a library, which a signal ends. `watch` is shown how far it is.
@@ -120,9 +124,9 @@ impl<'a> Bench<'a> {
         watch: &mut Watch<'_>,
         work: impl FnOnce(&mut Watch<'_>) -> Result<T, ReplayError>,
     ) -> anyhow::Result<T> {
-        let worked = work(&mut |progress| match self.is_interrupted() {
-            true => ControlFlow::Break(()),
-            false => watch(progress),
+        let worked = work(&mut |progress| match self.interrupted() {
+            Some(_) => ControlFlow::Break(()),
+            None => watch(progress),
         });
         self.check()?;
         Ok(worked?)

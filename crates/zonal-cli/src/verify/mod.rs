@@ -7,6 +7,8 @@
 //!  with the setting: recorded (N times) ─► counts
 //!  everything put back ─► predicted beside measured ─► --apply writes a file of sysctl.d
 //! ```
+//! A signal ends the runs: everything is put back, and the verdict is by those that are done. Before
+//! the prediction there is none.
 
 mod apply;
 pub mod args;
@@ -18,7 +20,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
 use zonal_replay::verify::{
-    Arm, By, Finding, Hurts, Measured, Outcome, Plan, Registered, Run, predict, recorded_counts,
+    Arm, By, End, Finding, Hurts, Interruption, Measured, Outcome, Plan, Registered, Run, predict,
+    recorded_counts,
 };
 
 use self::args::VerifyArgs;
@@ -70,10 +73,10 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
     output::note(&text::registered(&registered));
 
     let plan = Plan::new(args.blocks, registered.seed);
-    let Trials { runs, stopped } = trials(args, &plan, &mut bench)?;
+    let Trials { runs, end } = trials(args, &plan, &mut bench)?;
     let mut counts = Vec::new();
     for number in 0..args.recordings {
-        if stopped.is_some() {
+        if end != End::Done || bench.interrupted().is_some() {
             break;
         }
         output::note(&format!("recording with the setting, {} of {}", number + 1, args.recordings));
@@ -83,9 +86,10 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
         match counted {
             Ok(one) => counts.push(one),
             Err(error) => {
-                bench.check()?;
                 // The runs are worth more than the counts.
-                output::note(&format!("left out, counts with the setting: {error:#}"));
+                if bench.interrupted().is_none() {
+                    output::note(&format!("left out, counts with the setting: {error:#}"));
+                }
                 break;
             }
         }
@@ -99,11 +103,17 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
         registered.now
     );
     let measured = Measured::new(&plan, &runs, &counts);
-    let outcome = Outcome::new(registered, measured, stopped);
+    // A signal while the last recordings were made: the runs are all there, the counts are not.
+    let end = match bench.interrupted() {
+        Some(signal) if end == End::Done => End::interrupted(signal, &plan, runs.len()),
+        _ => end,
+    };
+    let outcome = Outcome::new(registered, measured, end);
     give(args, &outcome)?;
-    Ok(match outcome.verdict {
-        Finding::Confirmed | Finding::NoDifference => Verdict::Pass,
-        Finding::Refuted => Verdict::Failed,
+    Ok(match (outcome.interrupted, outcome.verdict) {
+        (Some(Interruption { signal, .. }), _) => Verdict::Interrupted(signal),
+        (None, Finding::Confirmed | Finding::NoDifference) => Verdict::Pass,
+        (None, Finding::Refuted | Finding::NotKnown) => Verdict::Failed,
     })
 }
 
@@ -159,10 +169,9 @@ fn register(args: &VerifyArgs, bench: &mut Bench<'_>, now: String) -> anyhow::Re
 
 /// Timed runs.
 struct Trials {
-    /// All of them, or those before it hurt.
+    /// All of them, or those before the end.
     runs: Vec<(Arm, Run)>,
-    /// Why it hurt.
-    stopped: Option<String>,
+    end: End,
 }
 
 fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Result<Trials> {
@@ -171,25 +180,30 @@ fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Resu
     let bar = output::progress("running", "runs", Some(all as u64));
     let mut runs = Vec::new();
     let mut host = bench.take()?;
-    let mut all_runs = || -> anyhow::Result<Option<String>> {
+    let mut all_runs = || -> anyhow::Result<End> {
         for arm in plan.runs() {
             let limit = hurts.probe_limit_us(&runs).filter(|_| arm == Arm::Tried);
-            let run = bench.time(&mut host, arm, limit)?;
+            let timed = bench.time(&mut host, arm, limit);
+            if let Some(signal) = bench.interrupted() {
+                // The run that it cut off is none, however it ended.
+                return Ok(End::interrupted(signal, plan, runs.len()));
+            }
+            let run = timed?;
             let hurt = Some(arm).filter(|arm| *arm == Arm::Tried);
             let hurt = hurt.and_then(|_| hurts.after(&runs, &run));
             runs.push((arm, run));
             bar.set_position(runs.len() as u64);
-            if hurt.is_some() {
-                return Ok(hurt);
+            if let Some(why) = hurt {
+                return Ok(End::Hurt(why));
             }
         }
-        Ok(None)
+        Ok(End::Done)
     };
-    let stopped = all_runs();
+    let end = all_runs();
     bar.finish_and_clear();
     // Put back whatever the runs came to.
     live::put_back(host)?;
-    Ok(Trials { runs, stopped: stopped? })
+    Ok(Trials { runs, end: end? })
 }
 
 fn store(args: &VerifyArgs, text: &str) -> anyhow::Result<()> {

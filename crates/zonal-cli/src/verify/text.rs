@@ -34,10 +34,11 @@ pub fn registered(registered: &Registered) -> String {
 
 /// The verdict, and predicted beside measured.
 pub fn outcome(outcome: &Outcome) -> String {
-    let Outcome { registered, measured, verdict, reason, .. } = outcome;
+    let Outcome { registered, measured, verdict, reason, interrupted, .. } = outcome;
     let predicted = &registered.predicted;
+    let early = interrupted.map_or(String::new(), |early| format!("{early}; by these "));
     let mut text = format!(
-        "{}: {}: {reason}\n\n{:<30}{:>29} {:>29}\n",
+        "{early}{}: {}: {reason}\n\n{:<30}{:>29} {:>29}\n",
         verdict.name(),
         registered.setting,
         "",

@@ -1,11 +1,13 @@
 //! `zonal verify`, for real where the system lets it.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use zonal_replay::verify::{Arm, BLOCKS_MIN, Plan};
 
 use crate::program::{refusal, signal, stderr};
 use crate::record::{SETTINGS, can_record, settings};
@@ -105,6 +107,62 @@ fn a_setting_that_hurts_is_tried_once_and_refuted() {
     assert_eq!(settings(), before);
 }
 
+/// How long a run of the load of [`interrupted`] takes, in seconds.
+const RUN_S: &str = "0.2";
+
+/// Starts a trial whose load writes down what it runs under, sends it a signal while the setting is
+/// on in run `at` of those that are timed, and waits for its end.
+fn interrupted(value: &str, name: &str, at: usize, kept: &Path) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    let seen = directory.path().join("seen");
+    let load = format!("cat {INTERVAL} >> {}; sleep {RUN_S}", seen.display());
+    let mut command = verify(value);
+    command.args(["--seed", "7", "--no-probe", "-o"]).arg(kept).args(["--", "sh", "-c", &load]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let tried = || {
+        let seen = fs::read_to_string(&seen).unwrap_or_default();
+        // One for nothing, one timed, one recorded.
+        seen.lines().skip(3).nth(at).is_some_and(|seen| seen == value)
+    };
+    while !tried() {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "never tried");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    signal(name, &child.id().to_string());
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_signal_gives_the_verdict_of_the_runs_that_are_done() {
+    if !can_record() {
+        return;
+    }
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (before, (_, value)) = (settings(), other());
+    let directory = tempfile::tempdir().unwrap();
+    let kept = directory.path().join("kept.json");
+    let plan = Plan::new(BLOCKS_MIN, 7);
+    let arms = plan.runs().enumerate().filter(|(_, arm)| *arm == Arm::Tried);
+    let tried: Vec<usize> = arms.map(|(at, _)| at).collect();
+    for (name, number, at) in [("-INT", 2, tried[2]), ("-TERM", 15, tried[0])] {
+        let output = interrupted(&value, name, at, &kept);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(128 + number), "{said}");
+        assert_eq!(settings(), before);
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let early = serde_json::json!({
+            "signal": number, "runs": at, "runs_planned": 15, "blocks": at / 3, "blocks_planned": 5,
+        });
+        assert_eq!(json["interrupted"], early);
+        // Two blocks of short runs may differ by a tick each, by chance.
+        assert_eq!(json["verdict"] == "not known", at < 6, "{json}");
+        assert!(json["reason"].is_string() && json["stopped"].is_null(), "{json}");
+        let done: Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
+        assert_eq!(done, json, "the prediction has the result over it");
+    }
+}
+
 #[test]
 fn a_signal_puts_the_setting_back() {
     if !can_record() {
@@ -126,10 +184,9 @@ fn a_signal_puts_the_setting_back() {
     }
     signal("-TERM", &child.id().to_string());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(output.stdout.is_empty(), "an interrupted trial has no verdict");
-    assert!(stderr(&output).contains("interrupted: everything is put back"));
     assert_eq!(settings(), before);
+    // The value is written once before anything runs: the signal may come then.
+    assert_eq!(output.status.code(), Some(128 + 15), "{}", stderr(&output));
 }
 
 #[test]
@@ -157,7 +214,7 @@ fn a_signal_while_it_waits_or_records_ends_it_soon_and_leaves_nothing() {
     }
     signal("-TERM", &child.id().to_string());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(128 + 15));
     let said = stderr(&output);
     assert!(said.contains("interrupted: everything is put back"), "{said}");
     assert!(!said.contains("ring pages are kept"), "they are gone with the trial: {said}");

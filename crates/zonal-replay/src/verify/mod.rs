@@ -29,7 +29,7 @@ mod predict;
 mod probe;
 
 pub use self::interval::{Interval, mean_of, range_of};
-pub use self::outcome::{By, Finding, Measured, Outcome, Registered};
+pub use self::outcome::{By, End, Finding, Interruption, Measured, Outcome, Registered};
 pub use self::plan::{Arm, BLOCKS_MIN, Plan};
 pub use self::predict::{Counts, Predicted, Tried, predict, recorded_counts};
 pub use self::probe::{Probe, ProbeError};

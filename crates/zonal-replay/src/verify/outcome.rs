@@ -1,9 +1,11 @@
 //! What was predicted beside what was measured, and the verdict.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::interval::{Interval, mean_of, range_of, saving_of};
-use super::plan::Arm;
+use super::plan::{Arm, RUNS_OF_BLOCK};
 use super::predict::{Counts, Predicted};
 use super::{Plan, Run};
 use crate::advise::WORTH_PERCENT;
@@ -51,6 +53,63 @@ pub enum Finding {
     /// Something else than was predicted.
     #[serde(rename = "refuted")]
     Refuted,
+    /// The trial was interrupted before two blocks were done: one has no interval.
+    #[serde(rename = "not known")]
+    NotKnown,
+}
+
+/// Fewer complete blocks give no interval.
+const BLOCKS_JUDGED: usize = 2;
+
+/// How the timed runs ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As planned.
+    Done,
+    /// The setting hurts; why.
+    Hurt(String),
+    /// By a signal.
+    Interrupted(Interruption),
+}
+
+/// Where a signal ended the timed runs. A run that it cut off is not among those that are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Interruption {
+    /// The signal's number.
+    pub signal: i32,
+    /// Runs that are done.
+    pub runs: usize,
+    /// Runs of the plan.
+    pub runs_planned: usize,
+    /// Blocks of which all runs are done: the verdict is by these.
+    pub blocks: usize,
+    /// Blocks of the plan.
+    pub blocks_planned: usize,
+}
+
+impl End {
+    /// The end by a signal after so many runs of `plan`.
+    pub fn interrupted(signal: i32, plan: &Plan, runs: usize) -> End {
+        let blocks_planned = plan.blocks.len();
+        End::Interrupted(Interruption {
+            signal,
+            runs,
+            runs_planned: plan.runs().count(),
+            blocks: runs / RUNS_OF_BLOCK,
+            blocks_planned,
+        })
+    }
+}
+
+impl fmt::Display for Interruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Interruption { signal, runs, runs_planned, blocks, blocks_planned } = self;
+        write!(
+            f,
+            "interrupted by signal {signal} after {runs} of {runs_planned} runs, {blocks} of \
+             {blocks_planned} blocks"
+        )
+    }
 }
 
 impl Finding {
@@ -60,6 +119,7 @@ impl Finding {
             Finding::Confirmed => "confirmed",
             Finding::NoDifference => "no difference",
             Finding::Refuted => "refuted",
+            Finding::NotKnown => "not known",
         }
     }
 }
@@ -122,15 +182,18 @@ pub struct Outcome {
     pub verdict: Finding,
     /// Why, in words.
     pub reason: String,
-    /// Why the runs ended early, if they did.
+    /// Why the runs ended early, if the setting hurt.
     pub stopped: Option<String>,
+    /// Where a signal ended the trial, if one did.
+    pub interrupted: Option<Interruption>,
 }
 
 impl Measured {
     /// From the runs in the order of `plan`; of a block that is not complete nothing is used.
     /// `counts`: of each recording with the setting.
     pub fn new(plan: &Plan, runs: &[(Arm, Run)], counts: &[Counts<f64>]) -> Measured {
-        let blocks: Vec<Block> = plan.blocks.iter().zip(runs.chunks_exact(3)).map(block).collect();
+        let blocks: Vec<Block> =
+            plan.blocks.iter().zip(runs.chunks_exact(RUNS_OF_BLOCK)).map(block).collect();
         let diffs = |of: fn(&Run, &Run) -> f64, mean: fn(&[f64]) -> Option<Interval>| {
             let saved: Vec<f64> = blocks
                 .iter()
@@ -183,7 +246,7 @@ struct Block {
     tried: Run,
 }
 
-fn block((arms, runs): (&[Arm; 3], &[(Arm, Run)])) -> Block {
+fn block((arms, runs): (&[Arm; RUNS_OF_BLOCK], &[(Arm, Run)])) -> Block {
     debug_assert!(arms.iter().eq(runs.iter().map(|(arm, _)| arm)));
     let mut block = Block { now: (Run::default(), Run::default()), tried: Run::default() };
     let mut seen = 0;
@@ -207,13 +270,24 @@ fn ratio(now: f64, tried: f64) -> f64 {
 }
 
 impl Outcome {
-    /// Decides. `stopped`: why the runs ended early, if they did.
-    pub fn new(registered: Registered, measured: Measured, stopped: Option<String>) -> Outcome {
-        let (verdict, reason) = match &stopped {
-            Some(why) => (Finding::Refuted, format!("it hurts: {why}; no more runs were made")),
-            None => decide(registered.judged_by, &registered.predicted, &measured),
+    /// Decides by the runs that are done.
+    pub fn new(registered: Registered, measured: Measured, end: End) -> Outcome {
+        let (stopped, interrupted) = match end {
+            End::Done => (None, None),
+            End::Hurt(why) => (Some(why), None),
+            End::Interrupted(early) => (None, Some(early)),
         };
-        Outcome { registered, measured, verdict, reason, stopped }
+        let (verdict, reason) = match (&stopped, interrupted) {
+            (Some(why), _) => {
+                (Finding::Refuted, format!("it hurts: {why}; no more runs were made"))
+            }
+            (None, Some(Interruption { blocks, .. })) if blocks < BLOCKS_JUDGED => {
+                let why = format!("a verdict needs {BLOCKS_JUDGED} blocks at least");
+                (Finding::NotKnown, why)
+            }
+            _ => decide(registered.judged_by, &registered.predicted, &measured),
+        };
+        Outcome { registered, measured, verdict, reason, stopped, interrupted }
     }
 }
 
@@ -318,7 +392,7 @@ mod tests {
     fn verdict(predicted_percent: f64, saved: f64, noise: f64) -> Finding {
         let plan = Plan::new(6, 3);
         let measured = Measured::new(&plan, &runs(&plan, saved, noise), &[]);
-        Outcome::new(registered(predicted_percent), measured, None).verdict
+        Outcome::new(registered(predicted_percent), measured, End::Done).verdict
     }
 
     #[test]
@@ -335,10 +409,41 @@ mod tests {
 
     #[test]
     fn what_hurts_is_refuted_and_says_why() {
-        let stopped = Some("the probe's p99 was 900 us".to_owned());
-        let outcome = Outcome::new(registered(5.0), Measured::default(), stopped);
+        let end = End::Hurt("the probe's p99 was 900 us".to_owned());
+        let outcome = Outcome::new(registered(5.0), Measured::default(), end);
         assert_eq!(outcome.verdict, Finding::Refuted);
         assert!(outcome.reason.contains("it hurts: the probe's p99 was 900 us"));
+    }
+
+    #[test]
+    fn an_interrupted_trial_is_judged_by_its_complete_blocks() {
+        let plan = Plan::new(6, 3);
+        let all = runs(&plan, 0.5, 0.02);
+        let after = |done: usize| {
+            let measured = Measured::new(&plan, &all[..done], &[]);
+            Outcome::new(registered(5.0), measured, End::interrupted(2, &plan, done))
+        };
+        for (done, blocks, verdict) in [
+            (0, 0, Finding::NotKnown),
+            (5, 1, Finding::NotKnown),
+            (9, 3, Finding::Confirmed),
+            (11, 3, Finding::Confirmed),
+        ] {
+            let outcome = after(done);
+            let early = outcome.interrupted.unwrap();
+            assert_eq!((early.runs, early.runs_planned), (done, 18));
+            assert_eq!((early.blocks, early.blocks_planned), (blocks, 6));
+            assert_eq!(outcome.verdict, verdict, "after {done}: {}", outcome.reason);
+        }
+        assert_eq!(
+            after(11).interrupted.unwrap().to_string(),
+            "interrupted by signal 2 after 11 of 18 runs, 3 of 6 blocks"
+        );
+        // What is not complete has no part in the verdict.
+        assert_eq!(
+            after(11).measured.saving_percent_of_cpu,
+            after(9).measured.saving_percent_of_cpu
+        );
     }
 
     #[test]
@@ -400,11 +505,11 @@ mod tests {
         let measured = Measured::new(&plan, &runs, &[]);
         assert_eq!(measured.saving_percent_of_metric.unwrap().mid, -20.0);
         let by_metric = Registered { judged_by: By::Metric, ..registered(5.0) };
-        let outcome = Outcome::new(by_metric.clone(), measured, None);
+        let outcome = Outcome::new(by_metric.clone(), measured, End::Done);
         assert_eq!(outcome.verdict, Finding::Refuted, "less CPU, and the load is slower");
         // A run that was cut off has no figure.
         runs[2].1.metric = None;
-        let without = Outcome::new(by_metric, Measured::new(&plan, &runs, &[]), None);
+        let without = Outcome::new(by_metric, Measured::new(&plan, &runs, &[]), End::Done);
         assert_eq!(without.verdict, Finding::NoDifference);
         assert!(without.reason.contains("no run has the load's own figure"));
     }
@@ -431,7 +536,7 @@ mod tests {
         };
         let plan = Plan::new(5, 8);
         let find = |registered: &Registered, factor: f64, noise: f64| {
-            Outcome::new(registered.clone(), waiting(&plan, factor, noise), None)
+            Outcome::new(registered.clone(), waiting(&plan, factor, noise), End::Done)
         };
         let predicted = of_time(20.0, 40.0, 60.0);
         assert_eq!(predicted.judged_by, By::Time);

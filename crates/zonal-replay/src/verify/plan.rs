@@ -3,6 +3,9 @@
 /// Fewer blocks say nothing: the interval of a mean of four is three times as wide as of ten.
 pub const BLOCKS_MIN: usize = 5;
 
+/// Runs of a block: two as it is, one with the setting.
+pub(super) const RUNS_OF_BLOCK: usize = 3;
+
 /// How a run is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
@@ -16,7 +19,7 @@ pub enum Arm {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The blocks.
-    pub blocks: Vec<[Arm; 3]>,
+    pub blocks: Vec<[Arm; RUNS_OF_BLOCK]>,
     /// What the order was drawn from: the same seed gives the same order.
     pub seed: u64,
 }
@@ -26,10 +29,10 @@ impl Plan {
     /// the setting: what hurts is known by it.
     pub fn new(blocks: usize, seed: u64) -> Plan {
         let mut state = seed;
-        let mut blocks: Vec<[Arm; 3]> = (0..blocks.max(BLOCKS_MIN))
+        let mut blocks: Vec<[Arm; RUNS_OF_BLOCK]> = (0..blocks.max(BLOCKS_MIN))
             .map(|_| {
-                let mut block = [Arm::Now; 3];
-                block[(next(&mut state) % 3) as usize] = Arm::Tried;
+                let mut block = [Arm::Now; RUNS_OF_BLOCK];
+                block[(next(&mut state) % RUNS_OF_BLOCK as u64) as usize] = Arm::Tried;
                 block
             })
             .collect();
