@@ -20,8 +20,8 @@ pub struct RecordOptions {
     pub ring_bytes: Option<u64>,
     /// Whether lists are emptied first.
     pub cold: bool,
-    /// Whether allocations and frees are recorded. Without them only what moves between lists and
-    /// buddies is, which costs less and cannot be replayed.
+    /// Whether allocations, frees and pages of files are recorded. Without them only what moves
+    /// between lists and buddies is, which costs less and cannot be replayed.
     pub uses: bool,
     /// Whether waits for spinlocks are recorded, where the kernel has events of them.
     pub locks: bool,

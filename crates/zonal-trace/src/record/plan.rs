@@ -145,7 +145,9 @@ impl Settings {
             set(&format!("events/{}/enable", name.replace(':', "/")), "1");
         }
         let locks = LOCK_EVENTS.iter().filter(|(name, _)| options.locks && has(name));
-        let cache = CACHE_EVENTS.iter().filter(|(name, _)| has(name));
+        // Filtered or not, each page of a file that comes or goes costs; what reclaimed pages are
+        // read again tells is asked by the trial of a setting, which needs the uses.
+        let cache = CACHE_EVENTS.iter().filter(|(name, _)| options.uses && has(name));
         for (name, filter) in locks.chain(cache) {
             let event = format!("events/{}", name.replace(':', "/"));
             set(&format!("{event}/filter"), filter);

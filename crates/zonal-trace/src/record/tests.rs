@@ -5,7 +5,7 @@ mod host_tests;
 
 use super::*;
 use crate::make::MakeError;
-use crate::tracefs::{MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
+use crate::tracefs::{CACHE_EVENTS, MORE_EVENTS, PAGE_EVENTS, WORKER_EVENT};
 use std::io;
 use std::ops::ControlFlow;
 
@@ -335,6 +335,16 @@ fn what_is_touched_is_known_before_and_looking_changes_nothing() {
     for event in PAGE_EVENTS {
         let is_on = text.contains(&format!("events/{}/enable = 1", event.replace(':', "/")));
         assert_eq!(is_on, !["kmem:mm_page_alloc", "kmem:mm_page_free"].contains(&event), "{event}");
+    }
+    for (name, _) in CACHE_EVENTS {
+        let event = name.replace(':', "/");
+        let other = Tree::new();
+        other.put(&format!("tracefs/events/{event}/format"), "name: x\n");
+        let is_on = |options: &RecordOptions| {
+            let text = Touched::by(&other.roots(), options).to_string();
+            text.contains(&format!("events/{event}/enable = 1"))
+        };
+        assert!(is_on(&options(false)) && !is_on(&moves), "{event}");
     }
     // What was foretold is what happens.
     let recorder = tree.begin(false, &mut Lines::default()).unwrap();
