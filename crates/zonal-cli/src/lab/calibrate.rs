@@ -31,7 +31,7 @@ pub fn run(args: &CalibrateArgs) -> anyhow::Result<Verdict> {
     }
     let target = output::Target::new(&file)?;
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
-    let bar = output::progress("measuring", "figures", Some(1));
+    let bar = output::progress("measuring", "rounds", Some(1));
     let machine = calibrate::measure(effort, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);

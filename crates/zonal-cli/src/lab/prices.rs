@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use zonal::sys::machine::Machine as Host;
+use zonal_lab::calibrate;
 use zonal_lab::machine::Machine;
 use zonal_replay::advise::HoldCost;
 use zonal_trace::HoldPrices;
@@ -170,6 +171,11 @@ pub fn of_this_host() -> Option<HoldPrices> {
     }
     let file = places::measured_file().filter(|file| file.is_file())?;
     match Machine::load(&file) {
+        Ok(machine) if !calibrate::is_of(&machine, &Host::read().cpu_model) => {
+            let shown = file.display();
+            left_out(&format!("{shown} was not measured on this processor: {again}"));
+            None
+        }
         Ok(machine) => Some(HoldCost::of_machine(&machine, source(&machine)).to_prices()),
         Err(error) => {
             left_out(&error);

@@ -317,7 +317,20 @@ fn a_recording_has_the_prices_of_a_host_that_was_measured() {
     std::fs::create_dir_all(data.join("zonal")).unwrap();
     let machine = ["lab", "machine", "sapphire-2023-224", "--toml"];
     let machine = Command::new(ZONAL).args(machine).output().unwrap().stdout;
-    std::fs::write(data.join("zonal/this.toml"), machine).unwrap();
+    let machine = String::from_utf8(machine).unwrap();
+    let measured_on = |processor: &str| {
+        let source =
+            format!("{{ measured = \"measured by `zonal lab calibrate`: {processor}, \" }}");
+        let lines = machine.lines().map(|line| match line.strip_prefix("name = { sourced") {
+            Some(_) => format!("name = {source}\n"),
+            None => format!("{line}\n"),
+        });
+        let measured: String = lines.collect();
+        assert!(measured.contains(&source), "{machine}");
+        std::fs::write(data.join("zonal/this.toml"), measured).unwrap();
+    };
+    let host = zonal::sys::machine::Machine::read();
+    measured_on(&host.cpu_model);
     let prices = |file: &str, data: &Path| {
         let output = directory.path().join(file);
         let recorded = record(&output).env("XDG_DATA_HOME", data).args(["--", "true"]).output();
@@ -339,7 +352,10 @@ fn a_recording_has_the_prices_of_a_host_that_was_measured() {
     assert!(told && !is_measured);
     let (told, (_, is_measured), _) = prices("b.zonal", directory.path());
     assert!(!told && !is_measured);
-    let host = zonal::sys::machine::Machine::read();
+    measured_on("Another CPU");
+    let (told, (_, is_measured), notes) = prices("moved.zonal", &data);
+    assert!(!told && !is_measured && notes.contains("not measured on this processor"), "{notes}");
+    measured_on(&host.cpu_model);
     let store = |processor: &str, kernel: &str| {
         let prices = serde_json::json!({
             "schema_version": 1, "processor": processor, "kernel_release": kernel,

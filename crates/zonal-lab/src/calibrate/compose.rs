@@ -8,6 +8,8 @@ use crate::mechanism::Mechanisms;
 use crate::provenance::Provenance;
 use zonal::sys::machine::Machine as Host;
 
+use super::rounds::Latencies;
+use super::series::Timed;
 use super::shape::Shape;
 
 /// The machine that stands in for what only a kernel could measure.
@@ -21,9 +23,7 @@ const NEARER_THAN_MEMORY: f64 = 0.8;
 /// Timed figures.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Clock under load.
-    pub ghz: f64,
-    /// Latencies.
+    /// Clock and latencies.
     pub latencies: Latencies,
     /// Processor and kernel.
     pub host: Host,
@@ -31,31 +31,6 @@ pub struct Measured {
     pub in_virtual_machine: bool,
     /// When.
     pub at: SystemTime,
-}
-
-/// Latencies in ns; none where this machine has no such distance or it could not be measured.
-#[derive(Clone, Debug)]
-pub struct Latencies {
-    /// In L1.
-    pub l1: f64,
-    /// In L2.
-    pub l2: f64,
-    /// In the last cache, if it is another one than L2.
-    pub llc: Option<f64>,
-    /// In memory of the own node.
-    pub dram: f64,
-    /// Bytes of the buffer that it was measured in.
-    pub memory_bytes: u64,
-    /// In memory of another node.
-    pub dram_remote: Option<f64>,
-    /// From a core of the same last cache.
-    pub core: Option<f64>,
-    /// From another last cache of the socket.
-    pub socket: Option<f64>,
-    /// From another socket.
-    pub remote: Option<f64>,
-    /// A locked addition.
-    pub locked: f64,
 }
 
 /// Figures under way: the costs, and where each is from.
@@ -70,8 +45,9 @@ struct Costs {
 /// # Errors
 /// A machine that cannot be, such as one with more CPUs than the lab has room for.
 pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineError> {
-    let Measured { ghz, latencies, host, .. } = &measured;
-    let (ghz, when) = (*ghz, format!("{}, Linux {}", date(measured.at), host.kernel_release));
+    let Measured { latencies, host, .. } = &measured;
+    let clock = latencies.cycle.map(|ns| 1.0 / ns);
+    let (ghz, when) = (clock.ns, format!("{}, Linux {}", date(measured.at), host.kernel_release));
     let mut costs = Costs { ghz, when: when.clone(), sources: BTreeMap::new() };
     let line = costs.line(shape, latencies);
     let mut sources = costs.sources;
@@ -91,9 +67,12 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
         shaped.retain(|name| *name != "distances");
     }
     say(&shaped.join(", "), told);
-    let by = format!("measured by `zonal lab calibrate`: {}, {when}", host.cpu_model);
+    let by = format!("{}{when}", measured_on(&host.cpu_model));
     say("name", Provenance::timed(by));
-    let multiplied = format!("dependent multiplications of known length, {when}");
+    let Timed { ns: mid, low, high } = clock;
+    let multiplied = format!(
+        "dependent multiplications of known length, {mid:.3} ({low:.3} to {high:.3}), {when}"
+    );
     say("ghz", Provenance::timed(multiplied));
     let base = Machine::named(KERNEL_FIGURES_FROM)?;
     let kernel = format!("code of a kernel; taken from {KERNEL_FIGURES_FROM}");
@@ -125,6 +104,11 @@ pub fn machine(shape: &Shape, measured: Measured) -> Result<Machine, MachineErro
     Machine::parse(&machine.to_toml())
 }
 
+/// How the source of the name of a machine begins that was measured on such a processor.
+pub fn measured_on(cpu_model: &str) -> String {
+    format!("measured by `zonal lab calibrate`: {cpu_model}, ")
+}
+
 /// The text of the file.
 pub fn text(machine: &Machine) -> String {
     let source = machine.sources.get("name").map_or("", Provenance::how);
@@ -147,9 +131,9 @@ impl Costs {
             1 => "one CPU".to_owned(),
             _ => format!("no usable pair of CPUs in {what}"),
         };
-        let l1 = self.known("line.l1", l1, 1, "a walk through half of L1");
-        let l2 = self.known("line.l2", l2, l1, "a walk through a buffer between L1 and L2");
-        let walk = match llc.is_some_and(|llc| llc > NEARER_THAN_MEMORY * dram) {
+        let l1 = self.known("line.l1", l1, 1, "walks through half of L1");
+        let l2 = self.known("line.l2", l2, l1, "walks through buffers between L1 and L2");
+        let walk = match llc.is_some_and(|llc| llc.ns > NEARER_THAN_MEMORY * dram.ns) {
             true => {
                 "a walk through a buffer larger than L2 (as long as memory: others use the cache)"
             }
@@ -175,13 +159,13 @@ impl Costs {
     }
 
     /// A measured figure; a nearer place never takes longer.
-    fn known(&mut self, figure: &str, ns: f64, at_least: u64, how: &str) -> u64 {
-        let cycles = (ns * self.ghz).round().max(1.0) as u64;
+    fn known(&mut self, figure: &str, timed: Timed, at_least: u64, how: &str) -> u64 {
+        let cycles = (timed.ns * self.ghz).round().max(1.0) as u64;
         let raised = match cycles < at_least {
             true => format!(" ({cycles}, raised to what is nearer)"),
             false => String::new(),
         };
-        let how = format!("{how}, {ns:.1} ns{raised}, {}", self.when);
+        let how = format!("{how}, {timed}{raised}, {}", self.when);
         self.sources.insert(figure.into(), Provenance::timed(how));
         cycles.max(at_least)
     }
@@ -190,14 +174,14 @@ impl Costs {
     fn cycles(
         &mut self,
         figure: &str,
-        ns: Option<f64>,
+        timed: Option<Timed>,
         at_least: u64,
         how: &str,
         why_not: &str,
         instead: &str,
     ) -> u64 {
-        match ns {
-            Some(ns) => self.known(figure, ns, at_least, how),
+        match timed {
+            Some(timed) => self.known(figure, timed, at_least, how),
             None => {
                 let how = format!("{why_not}; taken as {instead}");
                 self.sources.insert(figure.into(), Provenance::stand_in(how));
@@ -251,21 +235,23 @@ mod tests {
     }
 
     fn measured() -> Measured {
+        let timed = |ns: f64| Timed { ns, low: 0.9 * ns, high: 1.2 * ns };
         let latencies = Latencies {
-            l1: 2.0,
-            l2: 1.0,
+            cycle: timed(0.5),
+            l1: timed(2.0),
+            l2: timed(1.0),
             llc: None,
-            dram: 80.0,
+            dram: timed(80.0),
             memory_bytes: 8 << 20,
             dram_remote: None,
             core: None,
-            socket: Some(90.0),
+            socket: Some(timed(90.0)),
             remote: None,
-            locked: 9.0,
+            locked: timed(9.0),
         };
         let at = UNIX_EPOCH + Duration::from_secs(1_709_164_800);
         let host = Host { cpu_model: "A processor".into(), ..Host::read() };
-        Measured { ghz: 2.0, latencies, host, in_virtual_machine: true, at }
+        Measured { latencies, host, in_virtual_machine: true, at }
     }
 
     #[test]
@@ -288,6 +274,12 @@ mod tests {
             "{:?}",
             machine.sources
         );
+        let spread = machine.sources["line.dram"].how().contains("80.0 ns (72.0 to 96.0)");
+        assert!(spread, "{:?}", machine.sources);
+        assert!(machine.sources["ghz"].how().contains("2.000 (1.667 to 2.222)"));
+        assert!(crate::calibrate::is_of(&machine, "A processor"));
+        assert!(!crate::calibrate::is_of(&machine, "A processor of another kind"));
+        assert!(!crate::calibrate::is_of(&Machine::named("broadwell-2017-88").unwrap(), ""));
         assert!(machine.about.contains("2024-02-29"), "{}", machine.about);
         assert_eq!(Machine::parse(&text(&machine)).unwrap(), machine);
     }

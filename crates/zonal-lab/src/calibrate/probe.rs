@@ -1,7 +1,8 @@
 //! Measurements of this machine: clock, latencies of caches and memory, line transfers.
 //!
-//! Each is repeated, and the lowest result counts: what disturbs a measurement (other programs,
-//! interrupts, a hypervisor) only ever makes it longer.
+//! Each call times one figure for a *slice* of time, in many short parts, and hands the parts to
+//! `series`, which says what they come to. The caller goes round all figures again and again, so
+//! that what disturbs for a second disturbs all of them a little, and none of them altogether.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,22 +13,20 @@ use rand_pcg::Pcg64Mcg;
 use zonal::CpuId;
 use zonal::sys::affinity::{AffinityError, Pinned};
 
-/// Repetitions of each measurement.
-const REPEATS: u32 = 9;
 /// Lines that are visited before the next part of a buffer: 16 small pages, so that nearly every
 /// access finds its page in the first-level TLB.
 const WINDOW_LINES: usize = 1024;
-/// Steps of one walk along a chain.
-const CHASE_STEPS: u32 = 100_000;
-/// Turns of one exchange between two CPUs, each there and back.
-const PING_TURNS: u32 = 2_000;
-/// Steps of the loop that finds the clock.
-const CLOCK_STEPS: u32 = 1_000_000;
+/// Steps of one part along a chain: short, so that few parts have an interrupt in them.
+const CHASE_STEPS: u32 = 50_000;
+/// Turns of one part between two CPUs, each there and back.
+const PING_TURNS: u32 = 1_000;
+/// Steps of one part of the loop that finds the clock.
+const CLOCK_STEPS: u32 = 100_000;
 /// An exclusive-or and a multiplication that wait for each other: 1 + 3 cycles on every 64-bit
 /// Intel core since 2006 and every AMD core since Zen (Agner Fog, instruction tables).
 const CLOCK_STEP_CYCLES: f64 = 4.0;
 /// An exchange between CPUs that takes longer is aborted: one of the two gets no time.
-const PING_PATIENCE: Duration = Duration::from_secs(2);
+const PING_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
@@ -39,38 +38,48 @@ const LINE_WORDS: usize = LINE_BYTES / size_of::<u64>();
 /// A buffer whose lines form one ring in an order that no prefetcher guesses.
 pub struct Chain {
     words: Vec<u64>,
+    /// Where the last walk ended: a ring larger than the caches is never cut short.
+    at: usize,
 }
 
-/// The lowest of `REPEATS` results.
-fn lowest(mut once: impl FnMut() -> f64) -> f64 {
-    (0..REPEATS).map(|_| once()).fold(f64::INFINITY, f64::min)
+/// Times parts of `steps` steps for a slice, at least one, and gives each part's nanoseconds a step
+/// to `take`.
+fn parts(slice: Duration, steps: u32, mut part: impl FnMut(), take: &mut dyn FnMut(f64)) {
+    let begin = Instant::now();
+    loop {
+        let start = Instant::now();
+        part();
+        take(start.elapsed().as_nanos() as f64 / f64::from(steps));
+        if begin.elapsed() >= slice {
+            return;
+        }
+    }
 }
 
-/// The clock under load, in GHz.
-pub fn ghz() -> f64 {
+/// Nanoseconds of a cycle under load.
+pub fn cycle_ns(slice: Duration, take: &mut dyn FnMut(f64)) {
     // Opaque, so that the compiler can neither fold two steps into one nor know the result.
     let (mask, factor) = (black_box(0x9e37_79b9_7f4a_7c15_u64), black_box(0xd129_42e4_d1b5_4a33));
-    let ns_per_step = lowest(|| {
-        let (start, mut value) = (Instant::now(), black_box(1_u64));
+    let mut value = black_box(1_u64);
+    let part = || {
         for _ in 0..CLOCK_STEPS {
             value = (value ^ mask).wrapping_mul(factor);
         }
-        black_box(value);
-        start.elapsed().as_nanos() as f64 / f64::from(CLOCK_STEPS)
-    });
-    CLOCK_STEP_CYCLES / ns_per_step
+        value = black_box(value);
+    };
+    parts(slice, CLOCK_STEPS, part, &mut |ns| take(ns / CLOCK_STEP_CYCLES));
 }
 
 /// Nanoseconds of a locked addition to a line that the core has.
-pub fn locked_ns() -> f64 {
-    let counter = AtomicU32::new(0);
-    lowest(|| {
-        let start = Instant::now();
+pub fn locked_ns(slice: Duration, line: &Line, take: &mut dyn FnMut(f64)) {
+    // Opaque once, not in each step: that would be a store beside the one that is timed.
+    let word = &black_box(line).word;
+    let part = || {
         for _ in 0..CHASE_STEPS {
-            black_box(&counter).fetch_add(1, Relaxed);
+            word.fetch_add(1, Relaxed);
         }
-        start.elapsed().as_nanos() as f64 / f64::from(CHASE_STEPS)
-    })
+    };
+    parts(slice, CHASE_STEPS, part, take);
 }
 
 impl Chain {
@@ -98,25 +107,25 @@ impl Chain {
         if let Some(last) = last {
             words[last] = first as u64;
         }
-        Chain { words }
+        Chain { words, at: first }
+    }
+
+    /// Walks the whole ring, so that the caches hold as much of it as fits.
+    pub fn warm(&mut self) {
+        self.walk((self.words.len() / LINE_WORDS) as u32);
     }
 
     /// Nanoseconds from one line of the ring to the next.
-    pub fn step_ns(&self) -> f64 {
-        let mut at = 0;
-        // The first walk fills the caches, as far as the ring fits.
-        let all = self.words.len() / LINE_WORDS;
-        for _ in 0..all.min(CHASE_STEPS as usize * REPEATS as usize) {
+    pub fn step_ns(&mut self, slice: Duration, take: &mut dyn FnMut(f64)) {
+        parts(slice, CHASE_STEPS, || self.walk(CHASE_STEPS), take);
+    }
+
+    fn walk(&mut self, steps: u32) {
+        let mut at = self.at;
+        for _ in 0..steps {
             at = self.words[at] as usize;
         }
-        lowest(|| {
-            let start = Instant::now();
-            for _ in 0..CHASE_STEPS {
-                at = self.words[at] as usize;
-            }
-            black_box(at);
-            start.elapsed().as_nanos() as f64 / f64::from(CHASE_STEPS)
-        })
+        self.at = black_box(at);
     }
 }
 
@@ -127,71 +136,108 @@ fn shuffle(items: &mut [usize], random: &mut Pcg64Mcg) {
     }
 }
 
-/// Nanoseconds that a line which one CPU wrote takes to the other; none if one of the two gets no
-/// time on its CPU.
+/// Nanoseconds that a line which one CPU wrote takes to the other; nothing is taken if one of the
+/// two gets no time on its CPU.
 ///
 /// # Errors
 /// A CPU that this process may not use.
-pub fn transfer_ns(one: CpuId, other: CpuId) -> Result<Option<f64>, AffinityError> {
-    let ball = Ball::default();
+pub fn transfer_ns(
+    slice: Duration,
+    (one, other): (CpuId, CpuId),
+    line: &Line,
+    take: &mut dyn FnMut(f64),
+) -> Result<(), AffinityError> {
+    line.word.store(0, Relaxed);
     std::thread::scope(|scope| {
         let answer = scope.spawn(|| {
             let pinned = Pinned::to(other);
             if pinned.is_err() {
-                ball.stop();
+                line.stop();
             }
             let _pinned = pinned?;
-            ball.answer();
+            line.answer();
             Ok(())
         });
-        let served = serve(&ball, one);
-        ball.stop();
+        let served = serve(slice, line, one, take);
+        line.stop();
         let answered = answer.join().unwrap_or(Ok(()));
         answered.and(served)
     })
 }
 
-fn serve(ball: &Ball, cpu: CpuId) -> Result<Option<f64>, AffinityError> {
+fn serve(
+    slice: Duration,
+    line: &Line,
+    cpu: CpuId,
+    take: &mut dyn FnMut(f64),
+) -> Result<(), AffinityError> {
     let _pinned = Pinned::to(cpu)?;
-    let began = Instant::now();
-    let (mut best, mut turn) = (None::<f64>, 0);
-    for _ in 0..REPEATS {
+    let (began, mut turn) = (Instant::now(), 0);
+    // The first exchange waits for the other thread to be there.
+    turn += 2;
+    if !line.pass(turn, began) {
+        return Ok(());
+    }
+    loop {
         let start = Instant::now();
         for _ in 0..PING_TURNS {
             turn += 2;
-            if !ball.pass(turn, began) {
-                return Ok(best);
+            if !line.pass(turn, start) {
+                return Ok(());
             }
         }
-        let each = start.elapsed().as_nanos() as f64 / f64::from(2 * PING_TURNS);
-        best = Some(best.map_or(each, |best| best.min(each)));
+        take(start.elapsed().as_nanos() as f64 / f64::from(2 * PING_TURNS));
+        if began.elapsed() >= slice {
+            return Ok(());
+        }
     }
-    Ok(best)
 }
 
-/// A line that two CPUs write in turn: even numbers the one, odd ones the other.
+/// Places of lines: each on a page of its own, and in another line of it.
+pub struct Lines {
+    all: Vec<Line>,
+}
+
+/// Lines of [`Line`]'s size from one place to the next: a page and one line.
+const LINE_STRIDE: usize = 4096 / size_of::<Line>() + 1;
+
+impl Lines {
+    /// Lines for so many places.
+    pub fn new(places: usize) -> Lines {
+        let mut all = Vec::new();
+        all.resize_with(places * LINE_STRIDE, Line::default);
+        Lines { all }
+    }
+
+    /// The line of a place, which is one of those.
+    pub fn of(&self, place: usize) -> &Line {
+        &self.all[place * LINE_STRIDE]
+    }
+}
+
+/// A line. Where two CPUs write it in turn, one writes even numbers and the other odd ones.
 #[repr(align(128))]
 #[derive(Default)]
-struct Ball {
-    turn: AtomicU32,
+pub struct Line {
+    word: AtomicU32,
 }
 
-/// Value of the ball when the game is over.
+/// Value of the line when the exchange is over.
 const STOPPED: u32 = u32::MAX;
-/// Looks at the ball between two looks at the clock.
+/// Looks at the line between two looks at the clock.
 const LOOKS: u32 = 1 << 20;
 
-impl Ball {
+impl Line {
     /// Writes `turn` and waits for the answer; `false` if none comes. All accesses are Relaxed:
     /// the line carries nothing but itself.
     fn pass(&self, turn: u32, began: Instant) -> bool {
         let sent = |now: u32| (now != STOPPED).then_some(turn);
-        if self.turn.fetch_update(Relaxed, Relaxed, sent).is_err() {
+        if self.word.fetch_update(Relaxed, Relaxed, sent).is_err() {
             return false;
         }
         loop {
             for _ in 0..LOOKS {
-                match self.turn.load(Relaxed) {
+                match self.word.load(Relaxed) {
                     STOPPED => return false,
                     now if now == turn + 1 => return true,
                     _ => {}
@@ -203,14 +249,14 @@ impl Ball {
         }
     }
 
-    /// Answers each even turn with the next odd one, until the game ends.
+    /// Answers each even turn with the next odd one, until the exchange ends.
     fn answer(&self) {
         loop {
-            match self.turn.load(Relaxed) {
+            match self.word.load(Relaxed) {
                 STOPPED => return,
                 0 => {}
                 now if now.is_multiple_of(2) => {
-                    let _ = self.turn.compare_exchange(now, now + 1, Relaxed, Relaxed);
+                    let _ = self.word.compare_exchange(now, now + 1, Relaxed, Relaxed);
                 }
                 _ => {}
             }
@@ -218,7 +264,7 @@ impl Ball {
     }
 
     fn stop(&self) {
-        self.turn.store(STOPPED, Relaxed);
+        self.word.store(STOPPED, Relaxed);
     }
 }
 
@@ -240,21 +286,55 @@ mod tests {
         }
     }
 
+    fn lowest(time: impl FnOnce(&mut dyn FnMut(f64))) -> f64 {
+        let mut lowest = f64::INFINITY;
+        time(&mut |ns| lowest = lowest.min(ns));
+        lowest
+    }
+
+    const SLICE: Duration = Duration::from_millis(5);
+
     #[test]
     fn a_larger_buffer_is_never_nearer_by_much_and_the_clock_is_one() {
-        let (small, large) = (Chain::new(8 << 10, 1).step_ns(), Chain::new(64 << 20, 1).step_ns());
+        let step = |bytes: usize| lowest(|take| Chain::new(bytes, 1).step_ns(SLICE, take));
+        let (small, large) = (step(8 << 10), step(64 << 20));
         assert!(small > 0.0 && large > 0.5 * small, "{small} {large}");
-        assert!((0.05..20.0).contains(&ghz()));
+        assert!((0.05..20.0).contains(&(1.0 / lowest(|take| cycle_ns(SLICE, take)))));
+    }
+
+    #[test]
+    fn a_walk_goes_on_where_the_last_one_ended() {
+        let mut chain = Chain::new(3 * LINE_BYTES, 1);
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            chain.walk(1);
+            seen.push(chain.at);
+        }
+        assert_eq!(seen[..3], seen[3..]);
+        assert_ne!(seen[0], seen[1]);
+    }
+
+    #[test]
+    fn lines_of_two_places_share_neither_a_page_nor_a_place_on_it() {
+        let lines = Lines::new(3);
+        let at = |place: usize| std::ptr::from_ref(lines.of(place)).addr();
+        assert!(at(1) - at(0) > 4096 && at(2) - at(1) > 4096);
+        assert_ne!(at(0) % 4096, at(1) % 4096);
     }
 
     #[test]
     fn an_exchange_with_a_cpu_that_does_not_exist_ends_with_an_error() {
         let allowed = zonal::sys::affinity::allowed_cpus().unwrap();
-        assert!(transfer_ns(allowed[0], CpuId(60_000)).is_err());
-        assert!(transfer_ns(CpuId(60_000), allowed[0]).is_err());
+        let lines = Lines::new(1);
+        let transfer = |one, other| {
+            let mut all = Vec::new();
+            transfer_ns(SLICE, (one, other), lines.of(0), &mut |ns| all.push(ns)).map(|()| all)
+        };
+        assert!(transfer(allowed[0], CpuId(60_000)).is_err());
+        assert!(transfer(CpuId(60_000), allowed[0]).is_err());
         if let [one, other, ..] = allowed[..] {
-            let ns = transfer_ns(one, other).unwrap();
-            assert!(ns.is_none_or(|ns| ns > 0.0), "{ns:?}");
+            let all = transfer(one, other).unwrap();
+            assert!(all.iter().all(|ns| *ns > 0.0), "{all:?}");
         }
     }
 }
