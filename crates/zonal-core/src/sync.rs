@@ -22,12 +22,7 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-#[cfg(target_has_atomic = "64")]
-pub use core::sync::atomic::{AtomicI64, AtomicU64};
-pub use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-// Names alone: `lib.rs` says what such a target lacks, and is to be the only one to say it.
-#[cfg(not(target_has_atomic = "64"))]
-pub use core::sync::atomic::{AtomicI32 as AtomicI64, AtomicU32 as AtomicU64};
+pub use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
