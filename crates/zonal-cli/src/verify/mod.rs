@@ -7,8 +7,8 @@
 //!  with the setting: recorded (N times) ─► counts
 //!  everything put back ─► predicted beside measured ─► --apply writes a file of sysctl.d
 //! ```
-//! A signal ends the runs: everything is put back, and the verdict is by those that are done. Before
-//! the prediction there is none.
+//! A signal ends the runs: everything is put back, and the verdict is by those that are done.
+//! Before the prediction there is none.
 
 mod apply;
 pub mod args;
@@ -20,8 +20,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
 use zonal_replay::verify::{
-    Arm, By, End, Finding, Hurts, Interruption, Measured, Outcome, Plan, Registered, Run, predict,
-    recorded_counts,
+    Arm, By, Counts, End, Finding, Hurts, Interruption, Measured, Outcome, Plan, Registered, Run,
+    predict, recorded_counts,
 };
 
 use self::args::VerifyArgs;
@@ -74,26 +74,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
 
     let plan = Plan::new(args.blocks, registered.seed);
     let Trials { runs, end } = trials(args, &plan, &mut bench)?;
-    let mut counts = Vec::new();
-    for number in 0..args.recordings {
-        if end != End::Done || bench.interrupted().is_some() {
-            break;
-        }
-        output::note(&format!("recording with the setting, {} of {}", number + 1, args.recordings));
-        let counted = bench.record(Arm::Tried, number).and_then(|recording| {
-            bench.work(&mut zonal_replay::unwatched, |watch| recorded_counts(&recording, watch))
-        });
-        match counted {
-            Ok(one) => counts.push(one),
-            Err(error) => {
-                // The runs are worth more than the counts.
-                if bench.interrupted().is_none() {
-                    output::note(&format!("left out, counts with the setting: {error:#}"));
-                }
-                break;
-            }
-        }
-    }
+    let counts = if end == End::Done { counts(args, &mut bench) } else { Vec::new() };
     let now = bench.value()?;
     ensure!(
         now == registered.now,
@@ -115,6 +96,31 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
         (None, Finding::Confirmed | Finding::NoDifference) => Verdict::Pass,
         (None, Finding::Refuted | Finding::NotKnown) => Verdict::Failed,
     })
+}
+
+/// Counts of recordings with the setting: those that were made when a signal comes, or one fails.
+/// The runs are worth more.
+fn counts(args: &VerifyArgs, bench: &mut Bench<'_>) -> Vec<Counts<f64>> {
+    let mut counts = Vec::new();
+    for number in 0..args.recordings {
+        if bench.interrupted().is_some() {
+            break;
+        }
+        output::note(&format!("recording with the setting, {} of {}", number + 1, args.recordings));
+        let counted = bench.record(Arm::Tried, number).and_then(|recording| {
+            bench.work(&mut zonal_replay::unwatched, |watch| recorded_counts(&recording, watch))
+        });
+        match counted {
+            Ok(one) => counts.push(one),
+            Err(error) => {
+                if bench.interrupted().is_none() {
+                    output::note(&format!("left out, counts with the setting: {error:#}"));
+                }
+                break;
+            }
+        }
+    }
+    counts
 }
 
 /// Gives the result to everybody who wants it: what fails for one of them is an error at the end,

@@ -307,6 +307,18 @@ fn ring_pages_are_kept_as_they_are_in_a_directory_that_is_a_recording() {
     assert_eq!(events(&pages), events(&file));
 }
 
+/// The text of a machine, as if it had been measured on this processor.
+fn as_measured_on(processor: &str, machine: &str) -> String {
+    let source = format!("{{ measured = \"measured by `zonal lab calibrate`: {processor}, \" }}");
+    let lines = machine.lines().map(|line| match line.strip_prefix("name = { sourced") {
+        Some(_) => format!("name = {source}\n"),
+        None => format!("{line}\n"),
+    });
+    let measured: String = lines.collect();
+    assert!(measured.contains(&source), "{machine}");
+    measured
+}
+
 #[test]
 fn a_recording_has_the_prices_of_a_host_that_was_measured() {
     if !can_record() {
@@ -319,15 +331,7 @@ fn a_recording_has_the_prices_of_a_host_that_was_measured() {
     let machine = Command::new(ZONAL).args(machine).output().unwrap().stdout;
     let machine = String::from_utf8(machine).unwrap();
     let measured_on = |processor: &str| {
-        let source =
-            format!("{{ measured = \"measured by `zonal lab calibrate`: {processor}, \" }}");
-        let lines = machine.lines().map(|line| match line.strip_prefix("name = { sourced") {
-            Some(_) => format!("name = {source}\n"),
-            None => format!("{line}\n"),
-        });
-        let measured: String = lines.collect();
-        assert!(measured.contains(&source), "{machine}");
-        std::fs::write(data.join("zonal/this.toml"), measured).unwrap();
+        std::fs::write(data.join("zonal/this.toml"), as_measured_on(processor, &machine)).unwrap();
     };
     let host = zonal::sys::machine::Machine::read();
     measured_on(&host.cpu_model);

@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! |--|--|
+//! | `effort` | how long it may take, and why it could not be done |
 //! | `shape` | what sysfs says: sockets, cores, nodes, caches |
 //! | `probe` | what has to be timed: clock, latencies, transfers between CPUs |
 //! | `series` | what values of one figure come to: the least disturbed of each place |
@@ -20,6 +21,7 @@
 //! ```
 
 mod compose;
+mod effort;
 mod probe;
 mod rounds;
 mod series;
@@ -29,48 +31,16 @@ mod shape_tests;
 
 use std::fs;
 
-use thiserror::Error;
-use zonal::sys::affinity::{self, AffinityError};
+use zonal::sys::affinity;
 use zonal::sys::machine::Machine as Host;
-use zonal::sys::topology::{SysfsRoots, TopologyError};
+use zonal::sys::topology::SysfsRoots;
 
 use self::compose::Measured;
 pub use self::compose::text;
+pub use self::effort::{CalibrateError, Effort};
 use self::shape::{Cpu, Shape};
-use crate::machine::{Machine, MachineError};
+use crate::machine::Machine;
 use crate::provenance::{Origin, Provenance};
-
-/// How long a measurement may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    /// Buffers of up to 1 GiB: seven to ten seconds.
-    Full,
-    /// Buffers of up to 64 MiB: about a second; memory may come out too fast.
-    Quick,
-}
-
-/// Why this machine could not be measured.
-#[derive(Debug, Error)]
-pub enum CalibrateError {
-    /// Sysfs does not describe it.
-    #[error(transparent)]
-    Topology(#[from] TopologyError),
-    /// A CPU could not be used.
-    #[error(transparent)]
-    Affinity(#[from] AffinityError),
-    /// The measured figures do not form a valid machine.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    /// No CPU is online and allowed.
-    #[error("this process may use none of the online CPUs")]
-    NoCpu,
-    /// No buffer on another node is available.
-    #[error("no memory for {0} bytes")]
-    NoMemory(u64),
-    /// A figure that every machine has was not timed once.
-    #[error("nothing was timed")]
-    NothingTimed,
-}
 
 /// Measures this machine. `progress` hears of each round done, and of how many.
 ///

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use zonal::sys::affinity::{AffinityError, Pinned};
 
+use super::effort::{CalibrateError, Effort};
 use super::probe::{self, Chain, Lines};
 use super::series::{Series, Timed};
 use super::shape::{Cpu, Shape};
-use super::{CalibrateError, Effort};
 
 /// Places of a figure: buffers, or parts of one large buffer.
 const PLACES: usize = 16;

@@ -35,6 +35,23 @@ struct Drains {
     before: u64,
 }
 
+impl Drains {
+    /// Whether another round may bring a request what it wants.
+    #[inline(never)]
+    fn may_go_on<P: Platform>(&self, search: &Search<'_, '_, P>, flags: AllocFlags) -> bool {
+        let may_wait = search.gfp.contains(Gfp::DIRECT_RECLAIM);
+        if self.rounds == 0 {
+            return may_wait || search.draining_may_help(flags);
+        }
+        let moved = self.moved || search.pcps_in_use() || search.activity() != self.before;
+        if !moved || !may_wait || search.gfp.contains(Gfp::NORETRY) {
+            return false;
+        }
+        search.on.platform.relax();
+        self.rounds < ROUNDS_MAX
+    }
+}
+
 impl<'a, P: Platform> Search<'_, 'a, P> {
     /// A block for the request.
     #[inline]
@@ -194,7 +211,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     #[cold]
     #[inline(never)]
     fn drain_once(&self, flags: AllocFlags, drains: &mut Drains) -> bool {
-        if !self.may_drain(flags, drains) {
+        if !drains.may_go_on(self, flags) {
             return false;
         }
         drains.before = self.activity();
@@ -203,21 +220,6 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         drains.moved = self.look_behind(drained, drains.rounds);
         drains.rounds += 1;
         true
-    }
-
-    /// Whether another round may bring the request what it wants.
-    #[inline(never)]
-    fn may_drain(&self, flags: AllocFlags, drains: &Drains) -> bool {
-        let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
-        if drains.rounds == 0 {
-            return may_wait || self.draining_may_help(flags);
-        }
-        let moved = drains.moved || self.pcps_in_use() || self.activity() != drains.before;
-        if !moved || !may_wait || self.gfp.contains(Gfp::NORETRY) {
-            return false;
-        }
-        self.on.platform.relax();
-        drains.rounds < ROUNDS_MAX
     }
 
     /// What a round does once the lists are drained. Returns whether anything came back.
