@@ -222,6 +222,9 @@ fn take_by<'a, P: Platform>(
 /// A block of a magazine, which fills the request's list, where no allocation is recorded: what a
 /// search would do first. `None`: there is something to decide.
 fn take_refilled<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
+    if on.policy().numa.records() {
+        return None;
+    }
     let Request { order, gfp, node } = *request;
     let pcp = pcp_for(on, gfp, node)?;
     let zone = on.zones.get(usize::from(pcp.zone.0))?;

@@ -46,11 +46,13 @@ pub const ZONE_PART: u64 = 64;
 /// more at a time than one. With four for all, streams on 256 CPUs waited a third of their time
 /// (results/2026-11-28-lab-2.md).
 const TURNS: u32 = 4;
-/// Pages of a magazine of a small zone, as where batches are of 63 pages: what it takes to move one
-/// is the same for few pages...
+/// Pages of a magazine where lists move fewer, as where they move 63: what it takes to move one is
+/// the same for few pages...
 const WIDE: PageCount = PageCount::new(64);
-/// ...if so many fit into a depot: less than one for each CPU would be of little use.
+/// ...if so many fit into a depot...
 const WIDE_LEAST: u64 = 16;
+/// ...and one is of so many batches at most: lists that move few pages may have no room for it.
+const WIDE_BATCHES: u32 = 4;
 /// The fraction of a depot that is excess if it was not needed meanwhile.
 const UNUSED_PART: u32 = 4;
 /// Slots on a line of 64 bytes.
@@ -81,7 +83,7 @@ impl<P: Platform> MovesMagazines for LockedZone<'_, P> {}
 /// Size of depots, and the CPUs that share them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DepotPolicy {
-    /// Magazines for each CPU of a group; 0: no depots.
+    /// Batches' worth of pages for each CPU of a group; 0: no depots.
     pub magazines: u16,
     /// CPUs that share one.
     pub group: DepotGroup,
@@ -120,11 +122,16 @@ impl DepotSize {
     ) -> Self {
         let share = pages / groups.max(1) as u64;
         let small = whole_lines(batch);
-        let is_wide = small < WIDE && share >= WIDE_LEAST * u64::from(WIDE);
+        // Batches' worth of pages that the policy asks for.
+        let asked = policy.magazines as usize * cpus * small.get().max(1) as usize;
+        let is_wide = small < WIDE
+            && small.get() * WIDE_BATCHES >= WIDE.get()
+            && share >= WIDE_LEAST * u64::from(WIDE)
+            && asked >= WIDE.get() as usize;
         let least = if is_wide { WIDE } else { PageCount::ZERO };
         let blocks = small.max(least).blocks(Order::ZERO).clamp(1, BLOCKS_MAX);
         // As many pages as by magazines of a batch.
-        let most = policy.magazines as usize * cpus * small.get().max(1) as usize / blocks as usize;
+        let most = asked / blocks as usize;
         let magazines = most.min(MAGAZINES_MAX).min((share / u64::from(blocks)) as usize);
         DepotSize { magazines, blocks, least, groups: groups as u32 }
     }
@@ -145,7 +152,7 @@ impl DepotSize {
     }
 }
 
-/// The pages of a magazine where lists move `batch` pages at a time. Batches are one less than a
+/// The pages of a magazine of one batch, where lists move `batch` pages at a time. Batches are one less than a
 /// power of two, for the colours of pages (LB E.3); magazines of such a size would each share a
 /// line of words with the next one, and so would the CPUs that take them. So from 3 on they have as
 /// many more as fill whole lines. A batch of 1 or 2 stays as it is, and so does one above 8 that
@@ -489,6 +496,13 @@ mod tests {
         // Batches say it already.
         assert_eq!(size(4096, 1, 63), (64, 64, 0));
         assert_eq!(size(1024, 1, 127), (128, 8, 0));
+        // Lists that move few pages may be shorter.
+        assert_eq!(size(4096, 1, 7), (8, 256, 0));
+        assert_eq!(size(4096, 1, 1), (1, 256, 0));
+        // What makes no magazine of 64 pages makes smaller ones.
+        let least = DepotPolicy { magazines: 3, ..policy };
+        let size = DepotSize::new(least, 1, 1, 1024, PageCount::new(15));
+        assert_eq!((size.blocks, size.magazines), (16, 3));
         // No more pages than by magazines of a batch.
         let few = DepotPolicy { magazines: 8, ..policy };
         let size = DepotSize::new(few, 2, 1, 1 << 20, PageCount::new(15));

@@ -44,12 +44,14 @@ impl<'a> Sink<'a> {
             store_row(slots, hottest + (ROW - 1), false);
         }
     }
-    /// The slots of so many times eight blocks, coldest first, which are theirs now.
+    /// The slots of so many times eight blocks, coldest first, which are theirs now; of none, if
+    /// that is more than it takes, which is a bug of the caller.
     #[inline]
     pub(crate) fn next_rows(&mut self, rows: usize) -> &'a [[AtomicU32; ROW as usize]] {
         let blocks = rows as u32 * ROW;
         debug_assert!(self.next >= blocks);
-        self.next -= blocks;
+        let Some(next) = self.next.checked_sub(blocks) else { return &[] };
+        self.next = next;
         let first = (self.base + self.next) as usize;
         self.slots.get(first..first + blocks as usize).unwrap_or_default().as_chunks().0
     }

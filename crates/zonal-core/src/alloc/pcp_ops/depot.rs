@@ -243,17 +243,28 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             }
         };
         for slots in rows {
-            let is_cached = |cell: &AtomicU64| cell.load(Relaxed) == record.cached;
+            // Each word changes before the next is looked at: two copies of one page may be here.
+            let claim = |cell: &&AtomicU64| {
+                let is_cached = cell.load(Relaxed) == record.cached;
+                if is_cached {
+                    cell.store(word, Relaxed);
+                }
+                is_cached
+            };
             match words_of(slots, cells).filter(|words| are_u64s(words, record.cached)) {
                 Some(words) => {
                     store_u64s(words, word);
                     magazine.give_slots(slots);
                 }
-                None if cells_of(slots, cells).all(is_cached) => {
-                    cells_of(slots, cells).for_each(|cell| cell.store(word, Relaxed));
-                    magazine.give_slots(slots);
-                }
-                None => slots.iter().for_each(|slot| one(slot, &mut magazine)),
+                None => match cells_of(slots, cells).take_while(claim).count() {
+                    RUN => magazine.give_slots(slots),
+                    claimed => {
+                        let (ours, others) = slots.split_at(claimed);
+                        let frames = ours.iter().map(|slot| slot.load(Relaxed));
+                        frames.for_each(|frame| give_one(frame, (cells, word), &mut magazine));
+                        others.iter().for_each(|slot| one(slot, &mut magazine));
+                    }
+                },
             }
         }
         rest.iter().for_each(|slot| one(slot, &mut magazine));
@@ -282,7 +293,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         prefetch_words(ops.on.words, frames);
         let pages = record.pages_of(frames.len() as u32);
         let held = self.closed.count() + pages;
-        if self.closed.cover(held) < held {
+        // Lists of other nodes' CPUs may be shorter than those that fill a magazine.
+        if frames.len() as u32 > record.cap || self.closed.cover(held) < held {
             depot.put(&mut self.closed, magazine, list, record.order());
             return 0;
         }

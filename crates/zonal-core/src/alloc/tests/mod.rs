@@ -49,6 +49,7 @@ mod setup;
 mod strays;
 mod streams;
 mod tuning;
+mod wide;
 mod word_path;
 #[cfg(feature = "history")]
 #[path = "../../history/alloc/tests/zlc.rs"]
