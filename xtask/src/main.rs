@@ -127,7 +127,7 @@ fn main() -> ExitCode {
         ["tidy", "--figures"] => tidy::figures::run(&root),
         ["api"] => api::run(&root, false),
         ["api", "--write"] => api::run(&root, true),
-        ["ci", "--checks"] => ci::checks(&root),
+        ["ci", "--checks"] => Ok(ci::checks(&root)),
         ["ci", ref rest @ ..] => ci::Before::parse(rest).and_then(|before| ci::run(&root, &before)),
         ["fuzz"] => fuzzers(&root, ci::FUZZ_SECONDS),
         ["fuzz", "--seconds", seconds] => match seconds.parse() {
