@@ -1,6 +1,6 @@
 //! All figures of this machine, timed in turns.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zonal::sys::affinity::{AffinityError, Pinned};
 
@@ -81,6 +81,15 @@ impl Effort {
             Effort::Quick => Duration::from_millis(4),
         }
     }
+
+    /// After so long no round begins, if each place was timed: on a busy machine two CPUs wait for
+    /// each other.
+    fn limit(self) -> Duration {
+        match self {
+            Effort::Full => Duration::from_secs(10),
+            Effort::Quick => Duration::from_secs(2),
+        }
+    }
 }
 
 /// Times all figures, on the first of `usable`. `progress` hears of each round done, and of how
@@ -111,7 +120,11 @@ pub fn latencies(
     let (mut cycle, mut locked) = (Series::default(), Series::default());
     let (slice, rounds) = (effort.slice(), effort.rounds());
     let lines = Lines::new(rounds * LINES_OF_ROUND);
+    let begun = Instant::now();
     for round in 0..rounds {
+        if round >= PLACES && begun.elapsed() > effort.limit() {
+            break;
+        }
         let place = round % PLACES;
         probe::cycle_ns(slice, &mut |ns| cycle.add(place, ns));
         for buffers in [&mut l1, &mut l2].into_iter().chain(&mut llc) {
