@@ -20,7 +20,8 @@ use crate::verify::args::VerifyArgs;
 /// The zoned page allocator of an operating system, as a library: its tools.
 #[derive(Parser, Debug)]
 #[command(name = "zonal", version, about, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 pass, 1 a property failed, 2 usage or bad input.")]
+#[command(after_help = "Exit codes: 0 pass, 1 a property failed, 2 usage or bad input; 128 and a \
+                        signal's number where that ended the work early.")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

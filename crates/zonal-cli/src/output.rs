@@ -23,10 +23,16 @@ pub fn note(text: &str) {
 
 /// Writes data to stdout. A reader that closed the pipe has seen enough.
 pub fn data(text: &str) -> io::Result<()> {
+    data_read(text).map(|_is_read| ())
+}
+
+/// The same, and whether there was a reader to the end.
+pub fn data_read(text: &str) -> io::Result<bool> {
     let written = Stdout.write_all(text.as_bytes()).and_then(|()| Stdout.flush());
     match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|error| io::Error::new(error.kind(), Unwritten(error))),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(io::Error::new(error.kind(), Unwritten(error))),
     }
 }
 

@@ -166,7 +166,8 @@ pub struct Flags {
     /// Whether waits for spinlocks were recorded.
     pub lock_waits: Option<bool>,
     /// Whether allocations and frees were recorded, and not only what moves between lists and
-    /// buddies.
+    /// buddies. Without them pages of files that come and go are left out, too; older recordings
+    /// have these.
     pub uses: Option<bool>,
 }
 

@@ -13,6 +13,7 @@ mod rings;
 mod times;
 mod windows;
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use zonal_trace::make::{MakeError, Target, Written};
 use zonal_trace::record::{
@@ -88,8 +89,8 @@ pub struct RecordArgs {
     pub no_touch: bool,
 
     /// Record only what moves between the per-CPU lists and the buddies, waits and reclaim: no
-    /// allocation and no free, which are most of what recording costs. No setting of the host is
-    /// changed. `zonal advise` says what the allocator costs; what a setting would save it cannot
+    /// allocation and no free, which are most of what recording costs, and no page of a file that
+    /// comes or goes. No setting of the host is changed. `zonal advise` says what the allocator costs; what a setting would save it cannot
     /// say, and there is nothing to replay.
     #[arg(long)]
     pub moves: bool,
@@ -313,11 +314,37 @@ fn record(
         Ok(()) => with_guard(args, rings, signal, &mut guard, output),
         Err(error) => Err(error.into()),
     };
-    let failures = guard.finish().context("cannot wait for the guard")?;
-    if !failures.is_empty() {
-        bail!("not everything could be put back: {}", failures.join("; "));
-    }
+    put_back(guard)?;
     recorded
+}
+
+/// What could not be put back.
+#[derive(Debug)]
+struct Left(String);
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not everything could be put back: {}", self.0)
+    }
+}
+
+impl std::error::Error for Left {}
+
+/// Whether an error says that the host is left changed.
+pub fn is_left(error: &anyhow::Error) -> bool {
+    error.is::<Left>()
+}
+
+/// Puts everything back that was changed.
+///
+/// # Errors
+/// What could not be put back: [`is_left`].
+pub fn put_back(guard: Guard) -> anyhow::Result<()> {
+    let failures = guard.finish().context("cannot wait for the guard")?;
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(Left(failures.join("; ")).into()),
+    }
 }
 
 /// How to record.

@@ -27,7 +27,7 @@ use zonal_replay::verify::{
 use self::args::VerifyArgs;
 use self::live::{Bench, Signals};
 use crate::output;
-use crate::record::ENDS;
+use crate::record::{self, ENDS};
 use crate::verdict::Verdict;
 
 /// Version of the JSON.
@@ -66,7 +66,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
     bench.check()?;
     let mut host = taken?;
     let accepted = bench.try_setting(&mut host);
-    live::put_back(host)?;
+    record::put_back(host)?;
     accepted?;
     let registered = register(args, &mut bench, before)?;
     store(args, &serde_json::to_string_pretty(&registered)?)?;
@@ -113,7 +113,7 @@ fn counts(args: &VerifyArgs, bench: &mut Bench<'_>) -> Vec<Counts<f64>> {
         match counted {
             Ok(one) => counts.push(one),
             Err(error) => {
-                if bench.interrupted().is_none() {
+                if bench.interrupted().is_none() || record::is_left(&error) {
                     output::note(&format!("left out, counts with the setting: {error:#}"));
                 }
                 break;
@@ -128,14 +128,15 @@ fn counts(args: &VerifyArgs, bench: &mut Bench<'_>) -> Vec<Counts<f64>> {
 fn give(args: &VerifyArgs, outcome: &Outcome) -> anyhow::Result<()> {
     let (json, text) = (serde_json::to_string_pretty(outcome)? + "\n", text::outcome(outcome));
     let stored = store(args, &json);
-    let printed = output::data(if args.json { &json } else { &text });
+    let printed = output::data_read(if args.json { &json } else { &text });
     let applied = args.apply.as_ref().map_or(Ok(()), |directory| {
         apply::apply(directory, &args.setting, outcome).map(|done| output::note(&done))
     });
-    if printed.is_err() {
+    // A reader in a pipeline ends by the same Ctrl-C.
+    if !matches!(printed, Ok(true)) {
         output::note(&text);
     }
-    stored.and(printed.map_err(Into::into)).and(applied)
+    stored.and(printed.map(|_| ()).map_err(Into::into)).and(applied)
 }
 
 /// Records the load as it is, and predicts.
@@ -185,7 +186,11 @@ fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Resu
     let all = plan.blocks.len() * 3;
     let bar = output::progress("running", "runs", Some(all as u64));
     let mut runs = Vec::new();
-    let mut host = bench.take()?;
+    let taken = bench.take();
+    if let Some(signal) = bench.interrupted() {
+        return Ok(Trials { runs, end: End::interrupted(signal, plan, 0) });
+    }
+    let mut host = taken?;
     let mut all_runs = || -> anyhow::Result<End> {
         for arm in plan.runs() {
             let limit = hurts.probe_limit_us(&runs).filter(|_| arm == Arm::Tried);
@@ -208,7 +213,7 @@ fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Resu
     let end = all_runs();
     bar.finish_and_clear();
     // Put back whatever the runs came to.
-    live::put_back(host)?;
+    record::put_back(host)?;
     Ok(Trials { runs, end: end? })
 }
 

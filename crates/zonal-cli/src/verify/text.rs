@@ -51,25 +51,25 @@ pub fn outcome(outcome: &Outcome) -> String {
         text.push_str(&format!("{name:<30}{predicted:>29} {measured:>29}\n"));
     };
     let percent = |one: &Interval| Some(interval(one, 2));
+    let all = |one: &Option<Interval>| one.as_ref().and_then(percent);
     let saving = &predicted.saving_percent_of_cpu;
-    row("saves, % of a CPU", percent(saving), percent(&measured.saving_percent_of_cpu));
-    row("  runs that are the same", None, percent(&measured.same_percent_of_cpu));
-    let share = |one: &Interval| match one.says_nothing() {
-        true => Some("too noisy to say".to_owned()),
-        false => percent(one),
+    row("saves, % of a CPU", percent(saving), all(&measured.saving_percent_of_cpu));
+    row("  runs that are the same", None, all(&measured.same_percent_of_cpu));
+    let share = |one: &Option<Interval>| match one.as_ref()? {
+        noise if noise.says_nothing() => Some("too noisy to say".to_owned()),
+        one => percent(one),
     };
     let of_time = &predicted.saving_percent_of_time;
     let expected = percent(of_time).filter(|_| of_time.high > 0.0);
     row("saves, % of elapsed time", expected, share(&measured.saving_percent_of_time));
     row("  runs that are the same", None, share(&measured.same_percent_of_time));
-    if let Some(metric) = &measured.saving_percent_of_metric {
-        row("saves, % of its own figure", None, share(metric));
-        let same = measured.same_percent_of_metric.as_ref();
-        row("  runs that are the same", None, same.and_then(share));
+    if measured.saving_percent_of_metric.is_some() {
+        row("saves, % of its own figure", None, share(&measured.saving_percent_of_metric));
+        row("  runs that are the same", None, share(&measured.same_percent_of_metric));
     }
-    row("read, GiB, as it is", None, measured.read_gib_now.as_ref().and_then(percent));
+    row("read, GiB, as it is", None, all(&measured.read_gib_now));
     let expected = predicted.read_gib.as_ref().and_then(percent);
-    row("  with the setting", expected, measured.read_gib.as_ref().and_then(percent));
+    row("  with the setting", expected, all(&measured.read_gib));
     let count = |one: &Interval| interval(one, 0);
     let (was, then) = (&predicted.recorded, &predicted.counts);
     let found = measured.counts.as_ref();
@@ -84,7 +84,7 @@ pub fn outcome(outcome: &Outcome) -> String {
     row("  with the setting", Some(count(&then.lock_holds)), own);
     let (now, tried) = measured.runs;
     text.push_str(&format!(
-        "\n{now} runs as it is and {tried} with the setting, in random order by seed {}; counts \
+        "\nBy {now} runs as it is and {tried} with the setting, in random order by seed {}; counts \
          are of the\nwhole host during a run, whatever else it does, from recordings. {} is {} \
          again.\n",
         registered.seed,

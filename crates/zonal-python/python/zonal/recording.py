@@ -56,7 +56,7 @@ class Info:
     can_be_replayed: bool
     """Whether the machine is described well enough to be rebuilt, and there is more than moves."""
     moves_alone: bool
-    """Whether only moves between lists and buddies were recorded."""
+    """Whether only moves between lists and buddies were recorded, and no page that is used."""
     damage: Optional[str]
     """The part that a stream lacks that was cut short."""
 

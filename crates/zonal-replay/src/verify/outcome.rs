@@ -127,17 +127,18 @@ impl Finding {
 /// What was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Measured {
-    /// What is saved, in percent of one CPU: processor time by elapsed time.
-    pub saving_percent_of_cpu: Interval,
+    /// What is saved, in percent of one CPU: processor time by elapsed time. `None` of this and of
+    /// what follows: fewer than two complete blocks have no interval.
+    pub saving_percent_of_cpu: Option<Interval>,
     /// What is saved of the elapsed time, in percent of the time without the setting; below -100 it
     /// takes more than twice as long.
-    pub saving_percent_of_time: Interval,
+    pub saving_percent_of_time: Option<Interval>,
     /// What is saved of the load's own figure, in percent of the figure without the setting.
     pub saving_percent_of_metric: Option<Interval>,
     /// As the first, between runs that differ in nothing.
-    pub same_percent_of_cpu: Interval,
+    pub same_percent_of_cpu: Option<Interval>,
     /// As the second, between runs that differ in nothing.
-    pub same_percent_of_time: Interval,
+    pub same_percent_of_time: Option<Interval>,
     /// As the third, between runs that differ in nothing.
     pub same_percent_of_metric: Option<Interval>,
     /// What the host read from its disks in a run as it is, in GiB: over those runs.
@@ -192,15 +193,16 @@ impl Measured {
     /// From the runs in the order of `plan`; of a block that is not complete nothing is used.
     /// `counts`: of each recording with the setting.
     pub fn new(plan: &Plan, runs: &[(Arm, Run)], counts: &[Counts<f64>]) -> Measured {
-        let blocks: Vec<Block> =
-            plan.blocks.iter().zip(runs.chunks_exact(RUNS_OF_BLOCK)).map(block).collect();
+        let complete = runs.chunks_exact(RUNS_OF_BLOCK);
+        let runs = &runs[..runs.len() - complete.remainder().len()];
+        let blocks: Vec<Block> = plan.blocks.iter().zip(complete).map(block).collect();
         let diffs = |of: fn(&Run, &Run) -> f64, mean: fn(&[f64]) -> Option<Interval>| {
             let saved: Vec<f64> = blocks
                 .iter()
                 .map(|one| (of(&one.now.0, &one.tried) + of(&one.now.1, &one.tried)) / 2.0)
                 .collect();
             let same: Vec<f64> = blocks.iter().map(|one| of(&one.now.0, &one.now.1)).collect();
-            (mean(&saved).unwrap_or_default(), mean(&same).unwrap_or_default())
+            (mean(&saved), mean(&same))
         };
         let of_cpu = |now: &Run, tried: &Run| percent(now.cpu_s - tried.cpu_s, now.elapsed_s);
         let (cpu, same) = diffs(of_cpu, mean_of);
@@ -225,10 +227,10 @@ impl Measured {
         Measured {
             saving_percent_of_cpu: cpu,
             saving_percent_of_time: time,
-            saving_percent_of_metric: metric.map(|(saved, _)| saved),
+            saving_percent_of_metric: metric.and_then(|(saved, _)| saved),
             same_percent_of_cpu: same,
             same_percent_of_time: same_time,
-            same_percent_of_metric: metric.map(|(_, same)| same),
+            same_percent_of_metric: metric.and_then(|(_, same)| same),
             read_gib_now: read(Arm::Now),
             read_gib: read(Arm::Tried),
             counts: (!counts.is_empty()).then(|| Counts {
@@ -295,11 +297,15 @@ fn decide(by: By, predicted: &Predicted, measured: &Measured) -> (Finding, Strin
     let (of_cpu, of_time) = (predicted.saving_percent_of_cpu, predicted.saving_percent_of_time);
     let figures = match by {
         By::Metric => measured.saving_percent_of_metric.zip(measured.same_percent_of_metric),
-        By::Time => Some((measured.saving_percent_of_time, measured.same_percent_of_time)),
-        By::Cpu => Some((measured.saving_percent_of_cpu, measured.same_percent_of_cpu)),
+        By::Time => measured.saving_percent_of_time.zip(measured.same_percent_of_time),
+        By::Cpu => measured.saving_percent_of_cpu.zip(measured.same_percent_of_cpu),
     };
     let Some((saved, same)) = figures else {
-        return (Finding::NoDifference, "no run has the load's own figure".to_owned());
+        let why = match by {
+            By::Metric => "not every run has the load's own figure",
+            By::Time | By::Cpu => "fewer than two blocks are complete",
+        };
+        return (Finding::NoDifference, why.to_owned());
     };
     let of = match by {
         By::Metric => "of the load's own figure",
@@ -459,13 +465,17 @@ mod tests {
         let counts = [Counts { refill_pages: 5.0, ..Counts::default() }];
         let measured = Measured::new(&plan, &runs, &counts);
         let all = Interval { low: 10.0, mid: 10.0, high: 10.0 };
-        assert_eq!(measured.saving_percent_of_cpu, all);
-        assert_eq!(measured.same_percent_of_cpu, Interval::default());
+        assert_eq!(measured.saving_percent_of_cpu, Some(all));
+        assert_eq!(measured.same_percent_of_cpu, Some(Interval::default()));
         assert_eq!(measured.runs, (10, 5));
         assert_eq!(measured.counts.unwrap().refill_pages.mid, 5.0);
         // A block that was cut off is not used.
         let cut = Measured::new(&plan, &runs[..13], &[]);
-        assert_eq!((cut.saving_percent_of_cpu, cut.counts), (all, None));
+        assert_eq!((cut.saving_percent_of_cpu, cut.counts), (Some(all), None));
+        assert_eq!(cut.runs, (8, 4));
+        // One block has no interval, and what was not measured is not zero.
+        let one = Measured::new(&plan, &runs[..5], &[]);
+        assert_eq!((one.saving_percent_of_cpu, one.same_percent_of_time), (None, None));
     }
 
     #[test]
@@ -477,9 +487,9 @@ mod tests {
             run.elapsed_s = if is_slow { 90.0 } else { 10.0 };
         }
         let measured = Measured::new(&plan, &runs, &[]);
-        let time = measured.saving_percent_of_time;
+        let time = measured.saving_percent_of_time.unwrap();
         assert!(time.says_nothing() && time.high < 100.0, "{time:?}");
-        assert_eq!(measured.same_percent_of_time, Interval::default());
+        assert_eq!(measured.same_percent_of_time, Some(Interval::default()));
     }
 
     #[test]
@@ -511,7 +521,7 @@ mod tests {
         runs[2].1.metric = None;
         let without = Outcome::new(by_metric, Measured::new(&plan, &runs, &[]), End::Done);
         assert_eq!(without.verdict, Finding::NoDifference);
-        assert!(without.reason.contains("no run has the load's own figure"));
+        assert!(without.reason.contains("not every run has the load's own figure"));
     }
 
     /// Waiting: with the setting, runs take `factor` of ten seconds and read as much less, all with
