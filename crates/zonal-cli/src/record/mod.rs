@@ -90,8 +90,8 @@ pub struct RecordArgs {
 
     /// Record only what moves between the per-CPU lists and the buddies, waits and reclaim: no
     /// allocation and no free, which are most of what recording costs, and no page of a file that
-    /// comes or goes. No setting of the host is changed. `zonal advise` says what the allocator costs; what a setting would save it cannot
-    /// say, and there is nothing to replay.
+    /// comes or goes. No setting of the host is changed. `zonal advise` says what the allocator
+    /// costs; what a setting would save it cannot say, and there is nothing to replay.
     #[arg(long)]
     pub moves: bool,
 

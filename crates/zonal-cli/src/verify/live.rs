@@ -165,7 +165,7 @@ impl<'a> Bench<'a> {
         let setting = (arm == Arm::Tried).then_some((&*self.file, &*self.args.setting.value));
         let signals = (&self.signals.load, record::Signals::Trial(&self.signals.all));
         let made = record::make(&args, signals, setting, Output::Dropped);
-        // What a signal ended is no failure; what is left changed on the host is, whatever ended it.
+        // What a signal ended is no failure; what is left changed on the host is.
         if !made.as_ref().is_err_and(record::is_left) {
             self.check()?;
         }

@@ -152,11 +152,11 @@ impl DepotSize {
     }
 }
 
-/// The pages of a magazine of one batch, where lists move `batch` pages at a time. Batches are one less than a
-/// power of two, for the colours of pages (LB E.3); magazines of such a size would each share a
-/// line of words with the next one, and so would the CPUs that take them. So from 3 on they have as
-/// many more as fill whole lines. A batch of 1 or 2 stays as it is, and so does one above 8 that
-/// lacks more than one of a multiple of 8: such sizes are set by hand.
+/// The pages of a magazine of one batch, where lists move `batch` pages at a time. Batches are one
+/// less than a power of two, for the colours of pages (LB E.3); magazines of such a size would each
+/// share a line of words with the next one, and so would the CPUs that take them. So from 3 on they
+/// have as many more as fill whole lines. A batch of 1 or 2 stays as it is, and so does one above 8
+/// that lacks more than one of a multiple of 8: such sizes are set by hand.
 #[inline]
 fn whole_lines(batch: PageCount) -> PageCount {
     let batch = batch.get();
