@@ -229,13 +229,13 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         else {
             return false;
         };
-        let word = depot_word(record).0;
+        let (cached, word) = (record.cached, depot_word(record).0);
         let slots = self.closed.frames(list).unwrap_or_default();
         let (rows, rest) = slots[..slots.len().min(blocks as usize)].as_chunks::<RUN>();
         let cells = ops.on.words;
         let one = |slot: &AtomicU32, magazine: &mut Magazine<'_>| {
             let frame = slot.load(Relaxed);
-            if ops.on.word(frame).load(Relaxed) == record.cached {
+            if ops.on.word(frame).load(Relaxed) == cached {
                 give_one(frame, (cells, word), magazine);
             } else {
                 // A stray copy (PCP-3).
@@ -245,13 +245,13 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         for slots in rows {
             // Each word changes before the next is looked at: two copies of one page may be here.
             let claim = |cell: &&AtomicU64| {
-                let is_cached = cell.load(Relaxed) == record.cached;
+                let is_cached = cell.load(Relaxed) == cached;
                 if is_cached {
                     cell.store(word, Relaxed);
                 }
                 is_cached
             };
-            match words_of(slots, cells).filter(|words| are_u64s(words, record.cached)) {
+            match words_of(slots, cells).filter(|words| are_u64s(words, cached)) {
                 Some(words) => {
                     store_u64s(words, word);
                     magazine.give_slots(slots);
