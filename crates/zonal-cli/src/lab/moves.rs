@@ -58,8 +58,7 @@ pub fn measure(progress: &mut dyn FnMut(u64, u64)) -> anyhow::Result<anyhow::Res
         Err(error) => return Ok(Err(error)),
     };
     let measured = with_guard(&mut guard, progress);
-    let failures = guard.finish().context("cannot wait for the guard")?;
-    ensure!(failures.is_empty(), "not everything could be put back: {}", failures.join("; "));
+    record::put_back(guard)?;
     Ok(measured)
 }
 

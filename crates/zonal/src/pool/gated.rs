@@ -105,13 +105,18 @@ impl Gated<'_> {
         Some(zeroed(self.0.address(pfn), order, gfp))
     }
 
-    #[inline(never)]
-    fn alloc_elsewhere(self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
-        let got = match self.asked_own() {
+    /// A block without an area, or by a list that is looked up. `None`: go through the core.
+    #[inline(always)]
+    fn pop_elsewhere(self, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
+        match self.asked_own() {
             Some(own) => self.pop(own, order, gfp),
             None => self.0.pop_typed(order, gfp),
-        };
-        match got {
+        }
+    }
+
+    #[inline(never)]
+    fn alloc_elsewhere(self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
+        match self.pop_elsewhere(order, gfp) {
             Some(start) => Ok(start),
             None => self.alloc_missed(order, gfp),
         }
@@ -119,11 +124,7 @@ impl Gated<'_> {
 
     #[inline(never)]
     fn alloc_raw_elsewhere(self, order: Order, gfp: Gfp) -> *mut u8 {
-        let got = match self.asked_own() {
-            Some(own) => self.pop(own, order, gfp),
-            None => self.0.pop_typed(order, gfp),
-        };
-        match got {
+        match self.pop_elsewhere(order, gfp) {
             Some(start) => start.as_ptr(),
             None => self.alloc_raw_missed(order, gfp),
         }

@@ -233,35 +233,31 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let slots = self.closed.frames(list).unwrap_or_default();
         let (rows, rest) = slots[..slots.len().min(blocks as usize)].as_chunks::<RUN>();
         let cells = ops.on.words;
-        let one = |slot: &AtomicU32, magazine: &mut Magazine<'_>| {
-            let frame = slot.load(Relaxed);
-            if ops.on.word(frame).load(Relaxed) == cached {
-                give_one(frame, (cells, word), magazine);
-            } else {
-                // A stray copy (PCP-3).
-                pcp.events.double_frees.fetch_add(1, Relaxed);
+        // Each word changes before the next is looked at: two copies of one page may be here.
+        let claim = |slot: &AtomicU32| {
+            let cell = ops.on.word(slot.load(Relaxed));
+            let is_cached = cell.load(Relaxed) == cached;
+            if is_cached {
+                cell.store(word, Relaxed);
             }
+            is_cached
+        };
+        let one = |slot: &AtomicU32, magazine: &mut Magazine<'_>| match claim(slot) {
+            true => magazine.give(slot.load(Relaxed)),
+            // A stray copy (PCP-3).
+            false => _ = pcp.events.double_frees.fetch_add(1, Relaxed),
         };
         for slots in rows {
-            // Each word changes before the next is looked at: two copies of one page may be here.
-            let claim = |cell: &&AtomicU64| {
-                let is_cached = cell.load(Relaxed) == cached;
-                if is_cached {
-                    cell.store(word, Relaxed);
-                }
-                is_cached
-            };
             match words_of(slots, cells).filter(|words| are_u64s(words, cached)) {
                 Some(words) => {
                     store_u64s(words, word);
                     magazine.give_slots(slots);
                 }
-                None => match cells_of(slots, cells).take_while(claim).count() {
+                None => match slots.iter().take_while(|slot| claim(slot)).count() {
                     RUN => magazine.give_slots(slots),
                     claimed => {
                         let (ours, others) = slots.split_at(claimed);
-                        let frames = ours.iter().map(|slot| slot.load(Relaxed));
-                        frames.for_each(|frame| give_one(frame, (cells, word), &mut magazine));
+                        ours.iter().for_each(|slot| magazine.give(slot.load(Relaxed)));
                         others.iter().for_each(|slot| one(slot, &mut magazine));
                     }
                 },
