@@ -3,11 +3,12 @@
 //!
 //! A thread waits for the signals that end programs. It renames the leftovers first, so that
 //! threads that still work there create nothing new, removes them, and lets the signal end the
-//! program as usual.
+//! program as usual; not where the command ends in order by itself, with what it made.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,6 +18,8 @@ use tempfile::TempDir;
 /// Files and directories that go with the program.
 static LEFT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 static WATCH: Once = Once::new();
+/// The command looks at signals itself.
+static BY_COMMAND: AtomicBool = AtomicBool::new(false);
 
 /// A file or directory that a signal removes, while this lives.
 #[derive(Debug)]
@@ -64,6 +67,12 @@ impl Drop for Scratch {
     }
 }
 
+/// From here on a signal does not end the program: the command does, in order.
+pub fn command_ends_itself() {
+    // Relaxed: the flag carries no data.
+    BY_COMMAND.store(true, Relaxed);
+}
+
 fn left() -> MutexGuard<'static, Vec<PathBuf>> {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -82,6 +91,9 @@ fn watch() -> io::Result<()> {
 
 fn end_on(mut signals: Signals) {
     for signal in &mut signals {
+        if BY_COMMAND.load(Relaxed) {
+            continue;
+        }
         // Held to the end: nothing is added after this.
         let left = left();
         left.iter().for_each(|path| remove(path));

@@ -28,6 +28,7 @@ use self::args::VerifyArgs;
 use self::live::{Bench, Signals};
 use crate::output;
 use crate::record::{self, ENDS};
+use crate::scratch;
 use crate::verdict::Verdict;
 
 /// Version of the JSON.
@@ -46,6 +47,7 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
             signal_hook::flag::register_usize(number, Arc::clone(flag), number as usize)?;
         }
     }
+    scratch::command_ends_itself();
     ensure!(
         args.by != Some(By::Time) || args.duration.is_none(),
         "--by time: expected a command that ends by itself; with --duration each run takes the \
@@ -183,8 +185,7 @@ struct Trials {
 
 fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Result<Trials> {
     let hurts = Hurts { probe_times: args.probe_times, metric_times: args.metric_times };
-    let all = plan.blocks.len() * 3;
-    let bar = output::progress("running", "runs", Some(all as u64));
+    let bar = output::progress("running", "runs", Some(plan.runs().count() as u64));
     let mut runs = Vec::new();
     let taken = bench.take();
     if let Some(signal) = bench.interrupted() {

@@ -84,7 +84,7 @@ pub fn outcome(outcome: &Outcome) -> String {
     row("  with the setting", Some(count(&then.lock_holds)), own);
     let (now, tried) = measured.runs;
     text.push_str(&format!(
-        "\nBy {now} runs as it is and {tried} with the setting, in random order by seed {}; counts \
+        "\n{now} runs as it is and {tried} with the setting, in random order by seed {}; counts \
          are of the\nwhole host during a run, whatever else it does, from recordings. {} is {} \
          again.\n",
         registered.seed,

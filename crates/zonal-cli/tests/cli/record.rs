@@ -309,14 +309,10 @@ fn ring_pages_are_kept_as_they_are_in_a_directory_that_is_a_recording() {
 
 /// The text of a machine, as if it had been measured on this processor.
 fn as_measured_on(processor: &str, machine: &str) -> String {
-    let source = format!("{{ measured = \"measured by `zonal lab calibrate`: {processor}, \" }}");
-    let lines = machine.lines().map(|line| match line.strip_prefix("name = { sourced") {
-        Some(_) => format!("name = {source}\n"),
-        None => format!("{line}\n"),
-    });
-    let measured: String = lines.collect();
-    assert!(measured.contains(&source), "{machine}");
-    measured
+    let (before, name) = machine.split_once("[sources.name]\n").unwrap();
+    let (_source, after) = name.split_once('\n').unwrap();
+    let source = format!("measured = \"measured by `zonal lab calibrate`: {processor}, \"");
+    format!("{before}[sources.name]\n{source}\n{after}")
 }
 
 #[test]

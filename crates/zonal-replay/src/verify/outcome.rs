@@ -58,9 +58,6 @@ pub enum Finding {
     NotKnown,
 }
 
-/// Fewer complete blocks give no interval.
-const BLOCKS_JUDGED: usize = 2;
-
 /// How the timed runs ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
@@ -190,12 +187,12 @@ pub struct Outcome {
 }
 
 impl Measured {
-    /// From the runs in the order of `plan`; of a block that is not complete nothing is used.
+    /// From the runs in the order of `plan`. Differences are those of complete blocks; what was
+    /// read, and how many runs there were, is of all that are done.
     /// `counts`: of each recording with the setting.
     pub fn new(plan: &Plan, runs: &[(Arm, Run)], counts: &[Counts<f64>]) -> Measured {
-        let complete = runs.chunks_exact(RUNS_OF_BLOCK);
-        let runs = &runs[..runs.len() - complete.remainder().len()];
-        let blocks: Vec<Block> = plan.blocks.iter().zip(complete).map(block).collect();
+        let blocks: Vec<Block> =
+            plan.blocks.iter().zip(runs.chunks_exact(RUNS_OF_BLOCK)).map(block).collect();
         let diffs = |of: fn(&Run, &Run) -> f64, mean: fn(&[f64]) -> Option<Interval>| {
             let saved: Vec<f64> = blocks
                 .iter()
@@ -279,15 +276,9 @@ impl Outcome {
             End::Hurt(why) => (Some(why), None),
             End::Interrupted(early) => (None, Some(early)),
         };
-        let (verdict, reason) = match (&stopped, interrupted) {
-            (Some(why), _) => {
-                (Finding::Refuted, format!("it hurts: {why}; no more runs were made"))
-            }
-            (None, Some(Interruption { blocks, .. })) if blocks < BLOCKS_JUDGED => {
-                let why = format!("a verdict needs {BLOCKS_JUDGED} blocks at least");
-                (Finding::NotKnown, why)
-            }
-            _ => decide(registered.judged_by, &registered.predicted, &measured),
+        let (verdict, reason) = match &stopped {
+            Some(why) => (Finding::Refuted, format!("it hurts: {why}; no more runs were made")),
+            None => decide(registered.judged_by, &registered.predicted, &measured),
         };
         Outcome { registered, measured, verdict, reason, stopped, interrupted }
     }
@@ -301,11 +292,12 @@ fn decide(by: By, predicted: &Predicted, measured: &Measured) -> (Finding, Strin
         By::Cpu => measured.saving_percent_of_cpu.zip(measured.same_percent_of_cpu),
     };
     let Some((saved, same)) = figures else {
-        let why = match by {
-            By::Metric => "not every run has the load's own figure",
-            By::Time | By::Cpu => "fewer than two blocks are complete",
+        // Every run has a processor time: without an interval of that there are too few of them.
+        let (verdict, why) = match measured.saving_percent_of_cpu {
+            None => (Finding::NotKnown, "a verdict needs 2 blocks at least"),
+            Some(_) => (Finding::NoDifference, "not every run has the load's own figure"),
         };
-        return (Finding::NoDifference, why.to_owned());
+        return (verdict, why.to_owned());
     };
     let of = match by {
         By::Metric => "of the load's own figure",
@@ -472,7 +464,9 @@ mod tests {
         // A block that was cut off is not used.
         let cut = Measured::new(&plan, &runs[..13], &[]);
         assert_eq!((cut.saving_percent_of_cpu, cut.counts), (Some(all), None));
-        assert_eq!(cut.runs, (8, 4));
+        let done = |arm: Arm| runs[..13].iter().filter(|(other, _)| *other == arm).count();
+        assert_eq!(cut.runs, (done(Arm::Now), done(Arm::Tried)));
+        assert_eq!(cut.runs.0 + cut.runs.1, 13);
         // One block has no interval, and what was not measured is not zero.
         let one = Measured::new(&plan, &runs[..5], &[]);
         assert_eq!((one.saving_percent_of_cpu, one.same_percent_of_time), (None, None));
