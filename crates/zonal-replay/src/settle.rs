@@ -10,14 +10,10 @@
 //! a time to be compared.
 
 use crate::moves::Moves;
-use crate::report::error;
+use crate::report::{DRAIN_MAX_PERCENT, REFILL_MAX_PERCENT, error};
 use crate::run::timeline::Timeline;
 use crate::unjudged::{NotJudged, ReclaimJudged};
 
-/// The model may be off by so many percent of refilled pages in a stretch that it is judged by.
-pub(crate) const REFILL_MAX_PERCENT: f64 = 5.0;
-/// The same of drained pages.
-pub(crate) const DRAIN_MAX_PERCENT: f64 = 8.0;
 /// Length of a part.
 const PART_S: f64 = 1.0;
 

@@ -3,7 +3,11 @@
 use serde::Serialize;
 
 use super::{Side, error};
-use crate::settle::{DRAIN_MAX_PERCENT, REFILL_MAX_PERCENT};
+
+/// The model may be off by so many percent of refilled pages, over all that it is judged by.
+pub(crate) const REFILL_MAX_PERCENT: f64 = 5.0;
+/// The same of drained pages.
+pub(crate) const DRAIN_MAX_PERCENT: f64 = 8.0;
 
 /// A figure that says nothing about the recorded kernel: the model is too far off.
 #[derive(Clone, Debug, PartialEq, Serialize)]

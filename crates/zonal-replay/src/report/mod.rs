@@ -20,6 +20,7 @@ use zonal_core::policy::Policy;
 use zonal_trace::MachineDescription;
 
 pub use self::beyond::Beyond;
+pub(crate) use self::beyond::{DRAIN_MAX_PERCENT, REFILL_MAX_PERCENT};
 pub use self::limits::Limits;
 pub use self::parts::{
     Counted, Errors, JudgedSides, KernelNuma, Latencies, Locks, Memory, NodeEvents, Numa, Pages,
