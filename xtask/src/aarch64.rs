@@ -25,7 +25,7 @@ use std::thread::available_parallelism;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::ci::TestCounts;
-use crate::fuzz::target_directory;
+use crate::tools::{cargo_program, target_directory};
 use image::Image;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
@@ -237,9 +237,8 @@ fn apt(places: &Places, arguments: &[&str]) -> Result<()> {
 
 /// Builds the test programs. Returns their names, as `package.program`, and where they are.
 fn build(places: &Places) -> Result<Vec<(String, PathBuf)>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let linker = places.get(LINKER)?;
-    let mut command = places.command(Path::new(&cargo));
+    let mut command = places.command(Path::new(&cargo_program()));
     command
         .args(["test", "--no-run", "--message-format=json-render-diagnostics", "--target", TARGET])
         .args(TESTED.iter().flat_map(|package| ["-p", package]))

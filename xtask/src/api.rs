@@ -12,8 +12,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
-use crate::fuzz::target_directory;
-use crate::tools::{cargo, libraries};
+use crate::tools::{cargo, libraries, target_directory};
 
 /// Set where cargo calls this program in place of rustdoc.
 const AS_RUSTDOC: &str = "XTASK_AS_RUSTDOC";

@@ -10,8 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::fuzz::target_directory;
-use crate::tools;
+use crate::tools::{self, target_directory};
 
 const VERSION: &str = "0.5.4";
 

@@ -17,9 +17,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::fuzz::{host, target_directory};
+use crate::fuzz::host;
 use crate::record::Record;
-use crate::tools;
+use crate::tools::{self, target_directory};
 
 /// The newest cargo-c that the pinned toolchain compiles.
 const VERSION: &str = "0.10.24";

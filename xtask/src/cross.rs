@@ -17,9 +17,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::fuzz::target_directory;
 use crate::record::Record;
-use crate::tools::{cargo, find, libraries};
+use crate::tools::{cargo, find, libraries, target_directory};
 
 /// A target that tests run on here.
 struct Target {

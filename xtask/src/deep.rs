@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::fuzz;
 use crate::record::Record;
+use crate::tools::{cargo, target_directory};
 
 /// How much to run.
 #[derive(Clone, Copy)]
@@ -74,9 +75,10 @@ pub fn run(root: &Path, amounts: Amounts) -> Result<bool> {
 
 fn programs(root: &Path, amounts: Amounts) -> Result<(bool, String)> {
     let test = "random_programs_match_a_model_of_ownership_for_hours";
-    let mut command = cargo(root, &["test", "--release", "-p", "zonal-core", "--lib"]);
+    let mut command = cargo(root);
+    command.args(["test", "--release", "-p", "zonal-core", "--lib"]);
     command.args(["--features", "history", "--", test, "--ignored", "--nocapture"]);
-    command.env("CARGO_TARGET_DIR", fuzz::target_directory(root).join("deep"));
+    command.env("CARGO_TARGET_DIR", target_directory(root).join("deep"));
     for (setting, value) in [
         ("DEBUG_ASSERTIONS", "true"),
         ("OVERFLOW_CHECKS", "true"),
@@ -93,7 +95,8 @@ fn programs(root: &Path, amounts: Amounts) -> Result<(bool, String)> {
 }
 
 fn storms(root: &Path, seconds: u64, seed: u64) -> Result<(bool, String)> {
-    let mut command = cargo(root, &["run", "--release", "-p", "zonal", "--example", "stress"]);
+    let mut command = cargo(root);
+    command.args(["run", "--release", "-p", "zonal", "--example", "stress"]);
     command.args(["--", "--hotplug", "--memory-limit", "512"]);
     command.args(["--seconds", &seconds.to_string(), "--seed", &seed.to_string()]);
     told(command, " rounds: ")
@@ -112,10 +115,4 @@ fn told(mut command: Command, words: &str) -> Result<(bool, String)> {
             Ok((false, format!("failed: {ok}, see stderr")))
         }
     }
-}
-
-fn cargo(root: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(args).current_dir(root);
-    command
 }

@@ -15,7 +15,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::fuzz::target_directory;
+use crate::tools::{self, target_directory};
 
 /// What the copy under the cache has besides: the adapter's own source, and one cache for all.
 const MODULE: &str = r#"//! Files of this process in one page cache, far too small for them.
@@ -146,9 +146,8 @@ pub fn run(root: &Path) -> Result<bool> {
 
 /// Directory and version of a package that the adapter depends on.
 fn published(adapter: &Path, name: &str) -> Result<(PathBuf, String)> {
-    let metadata = cargo()
-        .args(["metadata", "--format-version", "1", "--manifest-path"])
-        .arg(adapter.join("Cargo.toml"))
+    let metadata = cargo(adapter)
+        .args(["metadata", "--format-version", "1"])
         .output()
         .context("cargo metadata")?;
     ensure!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
@@ -220,11 +219,10 @@ fn patch(copy: &Path, root: &Path, adapter: &Path) -> Result<()> {
 fn test(copy: &Path, out: &Path) -> Result<Tests> {
     let log = copy.with_extension("log");
     let output = File::create(&log)?;
-    let status = cargo()
+    let status = cargo(copy)
         .args(["test", "--lib", "--tests", "--no-fail-fast"])
         .arg("--target-dir")
         .arg(out.join("build"))
-        .current_dir(copy)
         .stdout(output.try_clone()?)
         .stderr(output)
         .status()
@@ -239,8 +237,8 @@ fn test(copy: &Path, out: &Path) -> Result<Tests> {
     Ok(tests)
 }
 
-fn cargo() -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+fn cargo(directory: &Path) -> Command {
+    let mut cargo = tools::cargo(directory);
     cargo.env_remove("RUSTFLAGS");
     cargo
 }

@@ -6,11 +6,13 @@
 //! target directory, and what fails beside it.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+
+use crate::tools::{cargo, target_directory};
 
 /// The fuzzers, one for each form.
 const TARGETS: [&str; 6] = ["text", "ring", "dat", "perf", "zonal", "perfetto"];
@@ -95,11 +97,10 @@ pub fn run(root: &Path, limit: Limit, seed: u32) -> Result<Done> {
     }
     let host = host(root)?;
     let target = target_directory(root).join("fuzz");
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let status = cargo(&root.join("fuzz"))
         .args(["build", "--release", "--target", &host, "--target-dir"])
         .arg(&target)
         .env("RUSTFLAGS", FLAGS)
-        .current_dir(root.join("fuzz"))
         .status()
         .context("cannot start cargo build in fuzz/")?;
     ensure!(status.success(), "the fuzzers cannot be built");
@@ -150,12 +151,6 @@ pub fn host(root: &Path) -> Result<String> {
     let text = String::from_utf8_lossy(&output.stdout);
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc -vV names no host")?.to_owned())
-}
-
-/// Cargo's target directory.
-pub fn target_directory(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| root.join("target"), |directory| root.join(directory))
 }
 
 #[cfg(test)]

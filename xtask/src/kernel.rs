@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::fuzz::target_directory;
+use crate::tools::{cargo, target_directory};
 use machines::{Arch, Machine};
 use output::{Output, watch, watch_and};
 
@@ -157,13 +157,12 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
 /// Builds the kernels in a directory of their own, and returns where they are.
 fn build(root: &Path, arch: Arch, features: &str) -> Result<PathBuf> {
     let out = target_directory(root).join("kernel").join(format!("with-{features}"));
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let status = cargo(&root.join("examples/kernel"))
         .args(["build", "--quiet", "--release", "--locked", "--target", arch.target()])
         .args(["--features", features])
         .args(arch.programs().iter().flat_map(|program| ["--bin", program]))
         .arg("--target-dir")
         .arg(&out)
-        .current_dir(root.join("examples/kernel"))
         .status()
         .context("cannot start cargo")?;
     ensure!(

@@ -20,9 +20,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::fuzz::target_directory;
 use crate::record::Record;
-use crate::tools::cargo;
+use crate::tools::{cargo, target_directory};
 
 /// Shells, and where they look for completions below `target/package`.
 const SHELLS: [(&str, &str); 3] = [

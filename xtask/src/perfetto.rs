@@ -9,10 +9,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::fuzz::target_directory;
 use crate::python::tools::{bin, environment, interpreter, run_in};
 use crate::record::Record;
-use crate::tools::cargo;
+use crate::tools::{cargo, target_directory};
 
 const CRATE: &str = "crates/zonal-perfetto";
 /// A build with all kinds of moves; its events are in the repository.

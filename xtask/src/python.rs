@@ -23,9 +23,8 @@ use self::tools::{
     Build, CRATE, MATURIN, MINORS, ZIG, bin, environment, in_environment, install, interpreter,
     pip, pyenv, run_in, shared, skipped, tests, usable, version, wheel, without,
 };
-use crate::fuzz::target_directory;
 use crate::record::Record;
-use crate::tools::cargo;
+use crate::tools::{cargo, target_directory};
 
 const CHECKERS: [&str; 2] = ["mypy", "pyright[nodejs]"];
 

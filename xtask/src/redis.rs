@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::capi;
-use crate::fuzz::target_directory;
+use crate::tools::target_directory;
 
 const PORT: &str = "7391";
 /// Bytes of the pool: the server can never use more.

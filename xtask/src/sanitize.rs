@@ -19,8 +19,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::fuzz::{host, target_directory};
+use crate::fuzz::host;
 use crate::record::Record;
+use crate::tools::target_directory;
 
 /// The toolchain; another one may not build what the lock file names.
 const TOOLCHAIN: &str = "nightly-2026-07-21";

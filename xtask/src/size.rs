@@ -21,7 +21,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::ci::BARE_TARGET;
-use crate::fuzz::target_directory;
+use crate::tools::{cargo, target_directory};
 use frames::Frames;
 
 /// The builds: a name, and features of `xtask/minimal`.
@@ -89,13 +89,12 @@ pub fn run(root: &Path) -> Result<bool> {
 /// Builds the image for `target`, or the program that is counted for this host.
 fn build(root: &Path, out: &Path, features: &str, target: Option<&str>) -> Result<PathBuf> {
     let (bin, profile) = if target.is_some() { ("image", "image") } else { ("count", "release") };
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = cargo(&root.join("xtask/minimal"));
     command
         .args(["build", "--quiet", "--bin", bin, "--profile", profile, "--features", features])
         .arg("--target-dir")
         .arg(out)
-        .env("RUSTFLAGS", "-Csymbol-mangling-version=v0")
-        .current_dir(root.join("xtask/minimal"));
+        .env("RUSTFLAGS", "-Csymbol-mangling-version=v0");
     if let Some(target) = target {
         command.args(["--target", target]);
     }

@@ -1,16 +1,26 @@
 //! Programs that steps start.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::fuzz::target_directory;
+/// Cargo's target directory.
+pub fn target_directory(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), |directory| root.join(directory))
+}
 
-/// The cargo that runs this, in the repository.
-pub fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root);
+/// The cargo that runs this.
+pub fn cargo_program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// The same as a command in a directory: the repository, or a workspace apart.
+pub fn cargo(directory: &Path) -> Command {
+    let mut command = Command::new(cargo_program());
+    command.current_dir(directory);
     command
 }
 

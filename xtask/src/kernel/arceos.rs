@@ -16,8 +16,7 @@ use anyhow::{Context, Result, ensure};
 use super::ostd::{TOOLCHAIN, beside, clean};
 use super::output::{Output, watch};
 use super::table;
-use crate::fuzz::target_directory;
-use crate::tools;
+use crate::tools::{self, target_directory};
 
 const TARGET: &str = "x86_64-unknown-none";
 const EMULATOR: &str = "qemu-system-x86_64";

@@ -2,13 +2,12 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use super::machines::{Arch, Machine};
 use super::output::Output;
-use crate::fuzz::target_directory;
+use crate::tools::{cargo, target_directory};
 
 /// Settings that the allocator starts with, in the kernel's form; `min_free_kbytes` is printed.
 const SETTINGS: [(&str, &str); 7] = [
@@ -37,10 +36,9 @@ pub fn judge(root: &Path, arch: Arch, machine: &Machine, output: &Output) -> Res
         let path = directory.join(file);
         std::fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
     }
-    let result = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let result = cargo(root)
         .args(["run", "--quiet", "-p", "zonal-cli", "--", "conform", "--json"])
         .arg(&directory)
-        .current_dir(root)
         .output()
         .context("cannot start zonal conform")?;
     let text = String::from_utf8_lossy(&result.stdout);

@@ -19,8 +19,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::output::{Output, watch};
 use super::table;
-use crate::fuzz::target_directory;
-use crate::tools;
+use crate::tools::{self, target_directory};
 
 /// The compiler that OSTD asks for: `adapters/ostd/rust-toolchain.toml` says the same.
 pub(super) const TOOLCHAIN: &str = "nightly-2026-07-21";

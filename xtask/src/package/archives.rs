@@ -6,8 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::fuzz::target_directory;
-use crate::tools::cargo;
+use crate::tools::{cargo, target_directory};
 
 /// What each manifest must say. `repository` is not among it: there is no address yet. This is the
 /// one place that says so; with one, `repository.workspace = true` goes into each manifest, and

@@ -12,8 +12,8 @@ use super::tools::{
     Build, CRATE, MATURIN, MINORS, TEST_LIMIT, ZIG, bin, environment, install, interpreter, pyenv,
     run_in, skipped, tests, usable, version, wheel, without,
 };
-use crate::fuzz::target_directory;
 use crate::record::Record;
+use crate::tools::target_directory;
 
 /// Whether an interpreter is one, and can make environments. PyO3 says which versions it knows.
 const IS_ONE: &str = "import sys, sysconfig, venv; \

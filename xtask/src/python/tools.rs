@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::fuzz::target_directory;
+use crate::tools::target_directory;
 
 pub const CRATE: &str = "crates/zonal-python";
 pub const MATURIN: &str = "maturin==1.16.0";
