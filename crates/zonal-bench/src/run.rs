@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 
 /// A burst is at least this long when calibrated: waking the workers then costs under 1 %.
 const CALIBRATED_NS: f64 = 300_000.0;
-/// Calibration waits for CPUs no longer than this.
+/// Calibration waits for CPUs no longer than this; in slots that are shorter than [`SLOT_MIN`],
+/// which are of tests, as much less.
 const CALIBRATION_WAIT_NS: f64 = 1e9;
 /// A longer burst is at most so many times as long as the one that its length was reckoned from.
 const GROWTH_MAX: u64 = 32;
@@ -338,12 +339,14 @@ fn enter(
 fn calibrate(cell: &Cell, slot_ns: f64, runner: &mut dyn Runner) -> Result<f64, BenchError> {
     let (mut iterations, mut looped, mut waited) = (1u64, 0.0, 0.0);
     let (mut least, mut disturbed) = (f64::INFINITY, f64::INFINITY);
+    let share = (slot_ns / SLOT_MIN.as_nanos() as f64).min(1.0);
+    let patience_ns = (CALIBRATION_WAIT_NS * share).max(slot_ns);
     runner.burst(cell, iterations, 0)?;
     loop {
         let burst = runner.burst(cell, iterations, 0)?;
         let ns = burst.loop_ns.max(1.0) / iterations as f64;
         waited += burst.wall_ns;
-        let tired = waited > CALIBRATION_WAIT_NS.max(slot_ns);
+        let tired = waited > patience_ns;
         if burst.disturbed {
             disturbed = ns.min(disturbed);
             if tired {
@@ -426,6 +429,18 @@ mod tests {
         let mut runner = Busy { until_cpu_ns: 40e6, bursts: 1 };
         assert_eq!(calibrate(&cell, 150e6, &mut runner).unwrap(), 10.0);
         assert!(runner.bursts < 10, "{} bursts", runner.bursts);
+    }
+
+    #[test]
+    fn calibration_waits_less_in_the_slots_of_a_test() {
+        let cell = Cell { bench: Bench::Pair, threads: 2, pinned: true, order: 0, touched: false };
+        let bursts = |slot_ns| {
+            let mut runner = Busy { until_cpu_ns: 40e6, bursts: 0 };
+            calibrate(&cell, slot_ns, &mut runner).unwrap();
+            runner.bursts
+        };
+        assert_eq!(bursts(1e6), 2, "the cold one, and one that waited too long");
+        assert!(bursts(150e6) > 4);
     }
 
     #[test]
