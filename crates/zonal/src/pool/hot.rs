@@ -142,12 +142,21 @@ impl FastRef {
     }
 
     /// Pops from a list that [`pop_block`](Self::pop_block) did not: another one was active.
-    #[inline]
+    #[inline(always)]
     fn pop_any(self, list: usize) -> Result<NonNull<u8>, Popped> {
         // SAFETY: (1) the fast path has a list, so it is on; (2) RSEQ-2, RSEQ-3; (3) the list is
         // the pool's.
         let popped = unsafe { rseq::pop_any(self, list) };
         self.hand_out(popped)
+    }
+
+    /// Pops from the list of an order that a pop left alone; a stray copy it got stays what it is.
+    #[inline(always)]
+    fn pop_other(self, popped: Popped, order: Order) -> Result<NonNull<u8>, Popped> {
+        match self.list(order).filter(|_| popped.frame == NO_FRAME) {
+            Some(list) => self.pop_any(list),
+            None => Err(popped),
+        }
     }
 
     /// Pushes a block that was not pushed: another list was active, or its list is and the last
@@ -348,8 +357,8 @@ impl Pool {
         Gated(&self.shared).alloc_raw(order, gfp)
     }
 
-    /// A pop left, or what it got was a stray copy.
-    #[cold]
+    /// A pop left, or what it got was a stray copy: as often as another list was active, so this is
+    /// one sequence, and all else is behind a call at its end.
     #[inline(never)]
     pub(super) fn alloc_again(
         &self,
@@ -357,18 +366,52 @@ impl Pool {
         order: Order,
         gfp: Gfp,
     ) -> Result<NonNull<u8>, AllocError> {
-        if let Some(list) = self.fast.list(order)
-            && let Some(start) = self.shared.pop_again(self.fast, popped, list)
-        {
-            return Ok(zeroed(start, order, gfp));
+        match self.fast.pop_other(popped, order) {
+            Ok(start) if gfp.contains(Gfp::ZERO) => self.zero_block(start, order),
+            Ok(start) => Ok(start),
+            Err(popped) => self.alloc_missed(popped, order, gfp),
         }
+    }
+
+    /// As [`alloc_again`](Self::alloc_again).
+    #[inline(never)]
+    pub(super) fn alloc_raw_again(&self, popped: Popped, order: Order, gfp: Gfp) -> *mut u8 {
+        match self.fast.pop_other(popped, order) {
+            Ok(start) if gfp.contains(Gfp::ZERO) => self.zero_raw(start, order),
+            Ok(start) => start.as_ptr(),
+            Err(popped) => self.alloc_raw_missed(popped, order, gfp),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn zero_block(&self, start: NonNull<u8>, order: Order) -> Result<NonNull<u8>, AllocError> {
+        Ok(zeroed(start, order, Gfp::ZERO))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn zero_raw(&self, start: NonNull<u8>, order: Order) -> *mut u8 {
+        zeroed(start, order, Gfp::ZERO).as_ptr()
+    }
+
+    /// No list gave a block, or what it gave was a stray copy.
+    #[cold]
+    #[inline(never)]
+    fn alloc_missed(
+        &self,
+        popped: Popped,
+        order: Order,
+        gfp: Gfp,
+    ) -> Result<NonNull<u8>, AllocError> {
+        self.shared.count_stray(popped);
         self.shared.alloc_by_core(Request { order, gfp, node: None })
     }
 
     #[cold]
     #[inline(never)]
-    pub(super) fn alloc_raw_again(&self, popped: Popped, order: Order, gfp: Gfp) -> *mut u8 {
-        self.alloc_again(popped, order, gfp).map_or(std::ptr::null_mut(), NonNull::as_ptr)
+    fn alloc_raw_missed(&self, popped: Popped, order: Order, gfp: Gfp) -> *mut u8 {
+        self.alloc_missed(popped, order, gfp).map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
 
     /// Frees of every other order than 0.
