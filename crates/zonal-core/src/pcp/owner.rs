@@ -324,50 +324,73 @@ fn doubled(runs: u64, order: u32) -> u64 {
     runs & runs >> (1 << order) & STARTS[order as usize]
 }
 
-/// The order of the largest free block; `None` without free pages.
-pub(super) fn largest(bits: &Bits) -> Option<u32> {
-    for (order, words) in [(9, 8), (8, 4), (7, 2), (6, 1)] {
-        if bits.chunks(words).any(|chunk| chunk.iter().all(|word| *word == u64::MAX)) {
-            return Some(order);
+/// A bit for each word that is free as a whole.
+#[inline]
+fn whole_words(bits: &Bits) -> u64 {
+    bits.iter().rev().fold(0, |words, word| words << 1 | u64::from(*word == u64::MAX))
+}
+
+/// The order of the largest aligned run of bits.
+#[inline]
+fn largest_run(mut runs: u64) -> u32 {
+    let mut order = 0;
+    while order < WORD_ORDER {
+        runs = doubled(runs, order);
+        if runs == 0 {
+            break;
         }
+        order += 1;
     }
-    let of_word = |word: u64| {
-        let mut runs = word;
-        let mut order = 0;
-        while order < WORD_ORDER && doubled(runs, order) != 0 {
-            runs = doubled(runs, order);
-            order += 1;
+    order
+}
+
+/// The smallest aligned run of at least this order, of one that no larger one holds: its order, and
+/// where the first of that order begins.
+#[inline]
+fn smallest_run(word: u64, order: u32) -> Option<(u32, u32)> {
+    let mut runs = (0..order).fold(word, doubled);
+    let mut order = order;
+    while runs != 0 {
+        let larger = if order < WORD_ORDER { doubled(runs, order) } else { 0 };
+        let found = runs & !(larger | larger.wrapping_shl(1 << order));
+        if found != 0 {
+            return Some((order, found.trailing_zeros()));
         }
-        order
-    };
-    bits.iter().filter(|word| **word != 0).map(|word| of_word(*word)).max()
+        (runs, order) = (larger, order + 1);
+    }
+    None
+}
+
+/// The order of the largest free block; `None` without free pages.
+#[inline]
+pub(super) fn largest(bits: &Bits) -> Option<u32> {
+    let whole = whole_words(bits);
+    if whole != 0 {
+        return Some(WORD_ORDER + largest_run(whole));
+    }
+    bits.iter().filter(|word| **word != 0).map(|word| largest_run(*word)).max()
 }
 
 /// The first page of the smallest free block that holds one of `order`: the lowest of its size.
 pub(super) fn smallest(bits: &Bits, order: u32) -> Option<u32> {
-    (order..=PAGEBLOCK_ORDER.get()).find_map(|size| exact(bits, size))
-}
-
-/// The first page of the lowest free block of exactly this order.
-fn exact(bits: &Bits, order: u32) -> Option<u32> {
+    let mut least: Option<(u32, u32)> = None;
     if order < WORD_ORDER {
-        return bits.iter().enumerate().find_map(|(at, word)| {
-            let runs = (0..order).fold(*word, doubled);
-            let larger = doubled(runs, order);
-            let found = runs & !(larger | larger << (1 << order));
-            (found != 0).then(|| at as u32 * u64::BITS + found.trailing_zeros())
-        });
+        // Runs that fill their word are part of larger ones, perhaps.
+        let parts = bits.iter().enumerate().filter(|(_, word)| !matches!(**word, 0 | u64::MAX));
+        for (at, word) in parts {
+            let run = smallest_run(*word, order);
+            if let Some((size, bit)) =
+                run.filter(|(size, _)| least.is_none_or(|(at, _)| *size < at))
+            {
+                least = Some((size, at as u32 * u64::BITS + bit));
+            }
+        }
     }
-    let words = 1usize << (order - WORD_ORDER);
-    let full = |from: usize, words: usize| {
-        bits.get(from..from + words).is_some_and(|run| run.iter().all(|word| *word == u64::MAX))
+    let of_words = || {
+        let (_, at) = smallest_run(whole_words(bits), order.saturating_sub(WORD_ORDER))?;
+        Some(at * u64::BITS)
     };
-    let is_exact = |from: &usize| {
-        let larger = from / (2 * words) * (2 * words);
-        full(*from, words) && !full(larger, 2 * words)
-    };
-    let found = (0..WORDS).step_by(words).find(is_exact)?;
-    Some(found as u32 * u64::BITS)
+    least.map(|(_, page)| page).or_else(of_words)
 }
 
 /// Sets or clears the bits of a block.
@@ -384,7 +407,7 @@ pub(super) fn set(bits: &mut Bits, page: u32, order: u32, free: bool) {
 pub(crate) fn free_blocks(mut bits: Bits) -> impl Iterator<Item = (u32, Order)> {
     core::iter::from_fn(move || {
         let order = largest(&bits)?;
-        let page = exact(&bits, order)?;
+        let page = smallest(&bits, order)?;
         set(&mut bits, page, order, false);
         Some((page, Order::new(order)?))
     })
