@@ -27,6 +27,8 @@ const TEST: &[&str] = &["test", "--workspace"];
 /// The features of `zonal` that are off by default, but `stalls`, which the program asks for. One
 /// build is without history and with these: no code is in both.
 const ADAPTERS: &str = "zonal/allocator-api2,zonal/bytemuck,zonal/bytes,zonal/zerocopy";
+/// The core as it takes the least time to compile, where nothing of it is run.
+const PLAIN_CORE: &str = "profile.dev.package.zonal-core.opt-level=0";
 
 /// The arguments to cargo of each check after `tidy`, which runs in this process.
 const CHECKS: &[(&str, &[&str])] = &[
@@ -186,7 +188,8 @@ fn check(root: &Path, outcomes: &mut Vec<Outcome>) {
     }
     if bare_target_installed(root) {
         let packages = ["-p", "zonal-core", "-p", "zonal-kernel"];
-        let args = [&["build"][..], &packages, &["--lib", "--target", BARE_TARGET]].concat();
+        let target = ["--lib", "--target", BARE_TARGET];
+        let args = [&["build", "--config", PLAIN_CORE][..], &packages, &target].concat();
         timed(outcomes, "core, bare target", || cargo(root, &args));
     } else {
         eprintln!("note: {BARE_TARGET} is not installed, so the core was built for this host only");
