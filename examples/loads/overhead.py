@@ -4,10 +4,11 @@
     python3 overhead.py [--seconds 60] [--load touch|file] [--zonal PATH] [VARIANT ...]
 
 A round runs the load once under each variant, in random order; the processor time of each is held
-against the run without events of its round. The events and filters are those that the program
-itself names (`zonal record --dry-run`), in an instance of tracefs that is removed at the end; no
-setting of the host is changed. `none` is measured twice: what equal runs differ by is the `again`
-row. Nobody else may use the machine meanwhile.
+against the run without events of its round. There is at least one round, and of one alone no
+interval. The events and filters are those that the program itself names (`zonal record --dry-run`),
+in an instance of tracefs that is removed at the end; no setting of the host is changed. `none` is
+measured twice: what equal runs differ by is the `again` row. Nobody else may use the machine
+meanwhile.
 """
 import argparse, os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
 
@@ -146,9 +147,13 @@ def recorded_s(zonal, command, folder, flags):
     return int(run.stdout) / 1e9
 
 
-def interval(values):
-    mean = statistics.fmean(values)
-    return mean, 1.96 * statistics.stdev(values) / len(values) ** 0.5
+def told(values):
+    """Their mean, and where the true one is with 95 %; one value has no interval."""
+    mean = f"{statistics.fmean(values):+.1f}"
+    if len(values) < 2:
+        return f"{mean} %, one round: no interval"
+    half = 1.96 * statistics.stdev(values) / len(values) ** 0.5
+    return f"{mean} ± {half:.1f} %"
 
 
 def main():
@@ -169,11 +174,14 @@ def main():
         instance = Instance(settings(args.zonal))
         try:
             chosen = variants(instance)
+            unknown = [name for name in args.variant if name not in chosen]
+            if unknown:
+                parser.error(f"no variant {unknown[0]}; there are {', '.join(chosen)}")
             names = ["none", "again", *(args.variant or [n for n in chosen if "recorder" not in n])]
             names = list(dict.fromkeys(names))
             times, events = {name: [] for name in names}, {}
             begin = time.monotonic()
-            while time.monotonic() - begin < args.seconds:
+            while not times["none"] or time.monotonic() - begin < args.seconds:
                 order = draw.sample(names, len(names))
                 once = {}
                 for name in order:
@@ -192,12 +200,13 @@ def main():
         finally:
             instance.remove()
     none = times["none"]
-    print(f"{args.load}: {len(none)} rounds, {statistics.median(none):.4f} s without events")
+    rounds = "1 round" if len(none) == 1 else f"{len(none)} rounds"
+    print(f"{args.load}: {rounds}, {statistics.median(none):.4f} s without events")
     print("| variant | mean of pairs, 95 % | ratio of medians | events |\n|--|--:|--:|--:|")
     for name in names[1:]:
-        mean, half = interval([100 * (t / n - 1) for t, n in zip(times[name], none)])
+        mean = told([100 * (t / n - 1) for t, n in zip(times[name], none)])
         ratio = 100 * (statistics.median(times[name]) / statistics.median(none) - 1)
-        print(f"| {name} | {mean:+.1f} ± {half:.1f} % | {ratio:+.1f} % | {events.get(name, '')} |")
+        print(f"| {name} | {mean} | {ratio:+.1f} % | {events.get(name, '')} |")
 
 
 if __name__ == "__main__":
