@@ -36,8 +36,7 @@ pub enum Next {
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     list: Vec<Packed>,
-    /// Time of the first.
-    first_ns: u64,
+    packer: Packer,
     /// Position of the first event that is replayed.
     start: usize,
 }
@@ -62,11 +61,7 @@ impl Scope {
 impl Facts {
     /// Takes note of an event.
     pub fn see(&mut self, event: &Event) {
-        let Some(fact) = Fact::of(event) else { return };
-        if self.list.is_empty() {
-            self.first_ns = fact.time_ns;
-        }
-        self.list.push(Packed::new(&fact, self.first_ns));
+        self.list.extend(self.packer.pack(event));
     }
 
     /// Makes this moment the start.
@@ -81,12 +76,12 @@ impl Facts {
 
     /// One of them.
     pub fn get(&self, at: usize) -> Fact {
-        self.list[at].fact(self.first_ns)
+        self.packer.unpack(self.list[at])
     }
 
     /// Those from one on.
     pub fn from(&self, at: usize) -> impl Iterator<Item = Fact> {
-        self.list[at..].iter().map(|packed| packed.fact(self.first_ns))
+        self.list[at..].iter().map(|packed| self.packer.unpack(*packed))
     }
 
     /// Position of the first event that is replayed.
@@ -163,17 +158,35 @@ impl Shown {
 /// The facts of events that come one by one, as [`Facts`] would have kept them.
 #[derive(Debug, Default)]
 pub struct Stream {
-    first_ns: Option<u64>,
+    packer: Packer,
     len: usize,
 }
 
 impl Stream {
     /// The fact of the next event, with its position.
     pub fn see(&mut self, event: &Event) -> Option<(usize, Fact)> {
+        let packed = self.packer.pack(event)?;
+        self.len += 1;
+        Some((self.len - 1, self.packer.unpack(packed)))
+    }
+}
+
+/// What facts are packed by: the time of the first.
+#[derive(Clone, Debug, Default)]
+struct Packer {
+    first_ns: Option<u64>,
+}
+
+impl Packer {
+    /// The fact of the next event, packed.
+    fn pack(&mut self, event: &Event) -> Option<Packed> {
         let fact = Fact::of(event)?;
         let first_ns = *self.first_ns.get_or_insert(fact.time_ns);
-        self.len += 1;
-        Some((self.len - 1, Packed::new(&fact, first_ns).fact(first_ns)))
+        Some(Packed::new(&fact, first_ns))
+    }
+
+    fn unpack(&self, packed: Packed) -> Fact {
+        packed.fact(self.first_ns.unwrap_or_default())
     }
 }
 
