@@ -172,12 +172,11 @@ fn serve(
     take: &mut dyn FnMut(f64),
 ) -> Result<(), AffinityError> {
     let _pinned = Pinned::to(cpu)?;
-    let (began, mut turn) = (Instant::now(), 0);
-    // The first exchange waits for the other thread to be there.
-    turn += 2;
-    if !line.pass(turn, began) {
+    let mut turn = 2;
+    if !line.meet(turn) {
         return Ok(());
     }
+    let began = Instant::now();
     loop {
         let start = Instant::now();
         for _ in 0..PING_TURNS {
@@ -228,11 +227,32 @@ const STOPPED: u32 = u32::MAX;
 const LOOKS: u32 = 1 << 20;
 
 impl Line {
+    /// The first exchange, for which the other thread has to be there. It begins on the CPU of
+    /// this one, which therefore lets it go first.
+    fn meet(&self, turn: u32) -> bool {
+        let began = Instant::now();
+        if !self.send(turn) {
+            return false;
+        }
+        while began.elapsed() <= PING_PATIENCE {
+            match self.word.load(Relaxed) {
+                STOPPED => return false,
+                now if now == turn + 1 => return true,
+                _ => std::thread::yield_now(),
+            }
+        }
+        false
+    }
+
+    fn send(&self, turn: u32) -> bool {
+        let sent = |now: u32| (now != STOPPED).then_some(turn);
+        self.word.fetch_update(Relaxed, Relaxed, sent).is_ok()
+    }
+
     /// Writes `turn` and waits for the answer; `false` if none comes. All accesses are Relaxed:
     /// the line carries nothing but itself.
     fn pass(&self, turn: u32, began: Instant) -> bool {
-        let sent = |now: u32| (now != STOPPED).then_some(turn);
-        if self.word.fetch_update(Relaxed, Relaxed, sent).is_err() {
+        if !self.send(turn) {
             return false;
         }
         loop {

@@ -1,5 +1,6 @@
 //! All figures of this machine, timed in turns.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use zonal::sys::affinity::{AffinityError, Pinned};
@@ -12,7 +13,8 @@ use super::shape::{Cpu, Shape};
 /// Places of a figure: buffers, or parts of one large buffer.
 const PLACES: usize = 16;
 /// Lines that two CPUs exchange in each round, none of them twice: what one takes depends on where
-/// it is.
+/// it is, and on when: a hypervisor moves CPUs, and from one second to the next a line takes 36, 60
+/// or 210 ns. The least of a line that comes again would be one of these by chance.
 const LINES_OF_ROUND: usize = 4;
 /// Seed of the orders in which buffers are walked.
 const SEED: u64 = 1;
@@ -82,8 +84,8 @@ impl Effort {
         }
     }
 
-    /// After so long no round begins, if each place was timed: on a busy machine two CPUs wait for
-    /// each other.
+    /// After so long no round begins, if each place was timed: large buffers take their time, and
+    /// on a busy machine two CPUs wait for each other.
     fn limit(self) -> Duration {
         match self {
             Effort::Full => Duration::from_secs(10),
@@ -103,8 +105,9 @@ pub fn latencies(
     effort: Effort,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Latencies, CalibrateError> {
+    let begun = Instant::now();
     let (first, cache) = (usable[0], &shape.cache);
-    let memory_bytes = memory_bytes(shape, effort);
+    let memory_bytes = memory_bytes(shape, effort, available_bytes());
     let mut l1 = Buffers::of_places(cache.l1_kib * 512);
     // Far from L1, and so far below L2 that its pages seldom fall into the same sets.
     let mut l2 = Buffers::of_places((cache.l1_kib * cache.l2_kib).isqrt() * 1024);
@@ -120,7 +123,6 @@ pub fn latencies(
     let (mut cycle, mut locked) = (Series::default(), Series::default());
     let (slice, rounds) = (effort.slice(), effort.rounds());
     let lines = Lines::new(rounds * LINES_OF_ROUND);
-    let begun = Instant::now();
     for round in 0..rounds {
         if round >= PLACES && begun.elapsed() > effort.limit() {
             break;
@@ -155,13 +157,21 @@ pub fn latencies(
     })
 }
 
-/// Four times the last cache, as far as there is room and time.
-fn memory_bytes(shape: &Shape, effort: Effort) -> u64 {
+/// Bytes that could be had without swapping, as Linux says; `None`: elsewhere.
+fn available_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.saturating_mul(1024))
+}
+
+/// Four times the last cache, as far as there is room and time: at most an eighth of a node, and of
+/// what could be had, since there may be two such buffers.
+fn memory_bytes(shape: &Shape, effort: Effort, available: Option<u64>) -> u64 {
     let most = match effort {
         Effort::Quick => MEMORY_BYTES_QUICK,
         Effort::Full => MEMORY_BYTES_MAX,
     };
-    let most = most.min(shape.memory_mib << 17);
+    let most = most.min(shape.memory_mib << 17).min(available.map_or(u64::MAX, |all| all / 8));
     (shape.cache.llc_kib * 4096).clamp(4 << 20, most.max(4 << 20))
 }
 
@@ -222,5 +232,38 @@ impl Pair {
             self.apart += u32::from(parts == 0);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Caches;
+
+    #[test]
+    fn a_buffer_leaves_room_on_small_and_on_busy_machines() {
+        let (l1_kib, l2_kib, llc_cores, llc_victims) = (32, 1024, 1, false);
+        let shape = |llc_mib: u64, memory_mib| Shape {
+            sockets: 1,
+            cores_per_socket: 1,
+            threads_per_core: 1,
+            nodes: 1,
+            memory_mib,
+            distances: Vec::new(),
+            cache: Caches { l1_kib, l2_kib, llc_kib: llc_mib << 10, llc_cores, llc_victims },
+            cpus: Vec::new(),
+            notes: Vec::new(),
+        };
+        let mib = |llc_mib, memory_mib, available_mib: Option<u64>| {
+            let available = available_mib.map(|mib| mib << 20);
+            memory_bytes(&shape(llc_mib, memory_mib), Effort::Full, available) >> 20
+        };
+        assert_eq!(mib(32, 65536, None), 128, "four times the last cache");
+        assert_eq!(mib(1024, 65536, None), 1024);
+        assert_eq!(mib(1024, 4096, None), 512, "an eighth of the node");
+        assert_eq!(mib(1024, 4096, Some(800)), 100, "an eighth of what is free");
+        assert_eq!(mib(32, 16, Some(1)), 4, "no less, or it were no memory");
+        assert_eq!(available_bytes().is_some(), cfg!(target_os = "linux"));
+        assert!(available_bytes().is_none_or(|bytes| bytes > 1 << 20));
     }
 }
