@@ -376,14 +376,22 @@ pub(super) fn alloc_by_core<P: Platform>(
     order: Order,
     node: Option<NodeId>,
 ) -> Result<Pfn, AllocError> {
-    let request = Request { order, gfp, node };
-    match take(on, &request, 0) {
+    match take_unready(on, gfp, order, node) {
         Some(pfn) => Ok(pfn),
-        None => match take_refilled(on, &request) {
-            Some(pfn) => Ok(pfn),
-            None => Search::new(on, &request)?.block(),
-        },
+        None => Search::new(on, &Request { order, gfp, node })?.block(),
     }
+}
+
+/// A block from the running CPU's pcp as it is, or of a magazine.
+#[inline(never)]
+fn take_unready<P: Platform>(
+    on: &Tables<'_, P>,
+    gfp: Gfp,
+    order: Order,
+    node: Option<NodeId>,
+) -> Option<Pfn> {
+    let request = Request { order, gfp, node };
+    take(on, &request, 0).or_else(|| take_refilled(on, &request))
 }
 
 /// Takes a block back, if the running CPU's pcp is ready and has room for it. An error: nothing was

@@ -266,7 +266,7 @@ impl<'a, P: Platform> Tables<'a, P> {
     /// A build without history has no policy with lists of cold pages.
     #[cfg(not(feature = "history"))]
     #[inline]
-    fn cold_pcp(&self, _: ZoneId, _: CpuId) -> Option<&'a Pcp> {
+    pub(super) fn cold_pcp(&self, _: ZoneId, _: CpuId) -> Option<&'a Pcp> {
         None
     }
     /// All pcps of a (zone, CPU).

@@ -8,7 +8,8 @@
 //! types are Unmovable, Movable and Reclaimable, and BUDDY-6 ties the list's type to the pageblock.
 
 use super::list::End;
-use super::request::{Cut, Mode, TakeRequest};
+use super::request::{Mode, TakeRequest};
+use super::take::Batch;
 use super::{Buddy, MAX, PBO, free, list};
 use crate::frame::Frames;
 use crate::types::{Migratetype, NR_MIGRATETYPES, Order, PAGEBLOCK_PAGES, choice};
@@ -140,32 +141,40 @@ const fn fallbacks(mt: Migratetype) -> &'static [Migratetype] {
 }
 
 impl Buddy {
-    /// LB B.7 from step 4 on. In `mode` [`Mode::Steal`] claims are skipped; the mode left behind is
-    /// that of the step that worked.
+    /// LB B.7 from step 4 on. In [`Mode::Steal`] claims are skipped. Looks only: what serves a
+    /// request whose own type has no block, once [`end_claim`](Self::end_claim) has been called.
+    /// Counts the [`Fallback::Boost`]s on the way. `false`: nothing does.
     #[cold]
-    pub(super) fn take_fallback(
-        &mut self,
-        frames: &Frames<'_>,
-        request: TakeRequest,
-        policy: &FallbackPolicy,
-        mode: &mut Mode,
-        report: &mut impl FnMut(Fallback),
-    ) -> Option<u32> {
+    #[inline(never)]
+    pub(super) fn fall_back(&self, frames: &Frames<'_>, batch: &mut Batch) -> bool {
+        let fell = batch.may_fall_back().then(|| self.look_beside(frames, batch)).flatten();
+        fell.inspect(|fell| batch.aim_at(*fell)).is_some()
+    }
+
+    #[inline]
+    fn look_beside(&self, frames: &Frames<'_>, batch: &mut Batch) -> Option<Fell> {
+        let (request, policy) = (batch.request, batch.policy);
         let floor = policy.floor(request).get();
         if policy.rule != FallbackRule::ClaimThenSteal {
-            return self.take_at_once(frames, request, floor, policy, report);
+            return self.look_beside_at_once(frames, batch, floor);
         }
-        if *mode == Mode::Normal
-            && let Some(idx) = self.claim(frames, request, floor, policy, report)
-        {
-            return Some(idx);
+        if batch.mode == Mode::Normal {
+            for order in (floor..=MAX).rev() {
+                let Some(found) = self.find_fallback(order, request.mt) else { continue };
+                if !policy.can_steal(order, request.mt) {
+                    break;
+                }
+                if self.may_claim(frames, found, batch) {
+                    return Some(Fell { found, how: How::Claimed });
+                }
+            }
         }
         if request.nofragment {
             return None;
         }
-        let idx = self.steal(frames, request, report)?;
-        *mode = Mode::Steal;
-        Some(idx)
+        let mut orders = request.order.get()..=MAX;
+        let found = orders.find_map(|order| self.find_fallback(order, request.mt))?;
+        Some(Fell { found, how: How::Single })
     }
 
     /// LB B.7 `find_fallback`.
@@ -175,115 +184,42 @@ impl Buddy {
         Some(Found { order, mt })
     }
 
-    /// LB B.7 "Claim", the loop.
-    fn claim(
-        &mut self,
-        frames: &Frames<'_>,
-        request: TakeRequest,
-        floor: u32,
-        policy: &FallbackPolicy,
-        report: &mut impl FnMut(Fallback),
-    ) -> Option<u32> {
-        for order in (floor..=MAX).rev() {
-            let Some(found) = self.find_fallback(order, request.mt) else { continue };
-            if !policy.can_steal(order, request.mt) {
-                break;
-            }
-            if let Some(idx) = self.try_claim(frames, request, found, policy, report) {
-                report(taken(idx, request, found, true));
-                return Some(idx);
-            }
-        }
-        None
-    }
-
-    /// LB B.7 "Steal", the loop.
-    fn steal(
-        &mut self,
-        frames: &Frames<'_>,
-        request: TakeRequest,
-        report: &mut impl FnMut(Fallback),
-    ) -> Option<u32> {
-        for order in request.order.get()..=MAX {
-            let Some(found) = self.find_fallback(order, request.mt) else { continue };
-            if let Some(idx) = self.take_single(frames, request, found, report) {
-                return Some(idx);
-            }
-        }
-        None
-    }
-
     /// LB B.7 "6.12.0 and earlier".
-    fn take_at_once(
-        &mut self,
+    fn look_beside_at_once(
+        &self,
         frames: &Frames<'_>,
-        request: TakeRequest,
+        batch: &mut Batch,
         floor: u32,
-        policy: &FallbackPolicy,
-        report: &mut impl FnMut(Fallback),
-    ) -> Option<u32> {
-        let mt = request.mt;
+    ) -> Option<Fell> {
+        let TakeRequest { order: least, mt, .. } = batch.request;
         let order = (floor..=MAX).rev().find(|&order| self.find_fallback(order, mt).is_some())?;
         let mut found = self.find_fallback(order, mt)?;
-        if !policy.can_steal(order, mt) {
+        if !batch.policy.can_steal(order, mt) {
             // No claim is possible, so break the smallest block and spare the large ones.
-            found = (request.order.get()..=order).find_map(|k| self.find_fallback(k, mt))?;
+            found = (least.get()..=order).find_map(|k| self.find_fallback(k, mt))?;
         }
-        if policy.can_steal(found.order, mt) {
-            if let Some(idx) = self.try_claim(frames, request, found, policy, report) {
-                report(taken(idx, request, found, true));
-                return Some(idx);
+        if batch.policy.can_steal(found.order, mt) {
+            if self.may_claim(frames, found, batch) {
+                return Some(Fell { found, how: How::Claimed });
             }
         } else {
-            report(Fallback::Boost); // even though only a single page will be taken
+            batch.boosts += 1; // even though only a single page will be taken
         }
-        if policy.rule == FallbackRule::MoveRemainder {
-            return self.take_moved(frames, request, found, report);
-        }
-        self.take_single(frames, request, found, report)
+        // Up to 6.9 the free block changes lists, and its pageblock does not change its type.
+        let moves = batch.policy.rule == FallbackRule::MoveRemainder;
+        Some(Fell { found, how: if moves { How::Moved } else { How::Single } })
     }
 
-    /// LB B.7, up to 6.9: the free block changes lists, its pageblock does not change its type;
-    /// then the request is tried again, which finds the block.
-    fn take_moved(
-        &mut self,
-        frames: &Frames<'_>,
-        request: TakeRequest,
-        found: Found,
-        report: &mut impl FnMut(Fallback),
-    ) -> Option<u32> {
-        let first = self.pop(frames, found.order, found.mt)?;
-        self.mixed = true;
-        // Both types count as free pages and nothing else: no accounting moves.
-        self.push(frames, first, found.order, request.mt, End::Tail);
-        let idx = self.take_smallest(frames, request.order, request.mt)?;
-        // A block that moved before may lie in a pageblock of the very type that asks.
-        let claimed = frames.pageblock_type(idx) == request.mt;
-        report(taken(idx, request, found, claimed));
-        Some(idx)
-    }
-
-    /// LB B.7 `try_claim` of the block at the head of a list.
-    fn try_claim(
-        &mut self,
-        frames: &Frames<'_>,
-        request: TakeRequest,
-        found: Found,
-        policy: &FallbackPolicy,
-        report: &mut impl FnMut(Fallback),
-    ) -> Option<u32> {
-        let mt = request.mt;
+    /// LB B.7 `try_claim` of the block at the head of a list, as far as it decides.
+    fn may_claim(&self, frames: &Frames<'_>, found: Found, batch: &mut Batch) -> bool {
         if found.order >= PBO {
-            let first = self.pop(frames, found.order, found.mt)?;
-            free::retag(frames, first, found.order, mt);
-            // Both types count as free pages and nothing else, so only what leaves is accounted.
-            return Some(self.cut_one(frames, first, request.order, Found { mt, ..found }));
+            return true;
         }
-        report(Fallback::Boost);
+        batch.boosts += 1;
         let head = self.head(found.order, found.mt);
-        let range = frames.pageblock_range(head)?;
-        let usage = super::pageblock::usage(frames, range.clone());
-        let alike = match (mt, frames.pageblock_type(head)) {
+        let Some(range) = frames.pageblock_range(head) else { return false };
+        let usage = super::pageblock::usage(frames, range);
+        let alike = match (batch.request.mt, frames.pageblock_type(head)) {
             (Migratetype::Movable, _) => usage.movable,
             // What is neither free nor movable in a Movable pageblock was unmovable all along.
             (_, Migratetype::Movable) => {
@@ -291,43 +227,77 @@ impl Buddy {
             }
             _ => 0,
         };
-        if usage.free + alike < PAGEBLOCK_PAGES as u32 / 2 && policy.mobility_grouping {
-            return None;
+        usage.free + alike >= PAGEBLOCK_PAGES as u32 / 2 || !batch.policy.mobility_grouping
+    }
+
+    /// Does what [`fall_back`](Self::fall_back) decided, so that neither lies below the other on the
+    /// stack: the block, and what else is free in a claimed pageblock, comes to the lists of the
+    /// type asked for.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn end_claim(&mut self, frames: &Frames<'_>, batch: &Batch) {
+        let Some(fell) = batch.fell() else { return };
+        let (Fell { found: Found { order, mt: from }, how }, mt) = (fell, batch.request.mt);
+        if how == How::Single {
+            return;
         }
-        self.move_free_pages(frames, range, found.mt, mt, End::Tail);
-        self.take_smallest(frames, request.order, mt)
-    }
-
-    /// Takes one block out of a block of another type, which keeps the remainder.
-    fn take_single(
-        &mut self,
-        frames: &Frames<'_>,
-        request: TakeRequest,
-        found: Found,
-        report: &mut impl FnMut(Fallback),
-    ) -> Option<u32> {
-        let first = self.pop(frames, found.order, found.mt)?;
-        let idx = self.cut_one(frames, first, request.order, found);
-        report(taken(idx, request, found, false));
-        Some(idx)
-    }
-
-    /// Keeps the first piece of a popped block and puts the rest on the lists of `block.mt`.
-    fn cut_one(&mut self, frames: &Frames<'_>, first: u32, order: Order, block: Found) -> u32 {
-        let cut = Cut { first, from: block.order, order: order.get(), pieces: 1 };
-        self.carve(frames, cut, block.mt);
-        self.account_sub(block.mt, order.pages());
-        first
+        if how == How::Claimed && order < PBO {
+            if let Some(range) = frames.pageblock_range(self.head(order, from)) {
+                self.move_free_pages(frames, range, from, mt, End::Tail);
+            }
+            return;
+        }
+        let Some(first) = self.pop(frames, order, from) else { return };
+        let mut end = End::Head;
+        if how == How::Moved {
+            (self.mixed, end) = (true, End::Tail);
+        } else {
+            free::retag(frames, first, order, mt);
+        }
+        // Both types count as free pages and nothing else: no accounting moves.
+        self.push(frames, first, order, mt, end);
     }
 }
 
-fn taken(idx: u32, request: TakeRequest, found: Found, claimed: bool) -> Fallback {
-    Fallback::Taken(Taken {
-        idx,
-        order: request.order,
-        fallback_order: super::list::order_of(found.order),
-        mt: request.mt,
-        fallback_mt: found.mt,
-        claimed,
-    })
+/// How a request fell back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// The block's pageblocks get the request's type, and what is free in them comes to its lists.
+    Claimed,
+    /// The block alone comes to a list of that type.
+    Moved,
+    /// One block is to be taken from it, and the rest left to its type.
+    Single,
+}
+
+/// A block of another type that serves a request.
+#[derive(Clone, Copy)]
+pub(super) struct Fell {
+    found: Found,
+    how: How,
+}
+
+impl Fell {
+    /// Whether it is on a list of the request's type, once its claim is at an end.
+    pub(super) fn becomes_own(self) -> bool {
+        self.how != How::Single
+    }
+
+    /// The type and the order of its list, before it fell.
+    pub(super) fn block(self) -> (Migratetype, Order) {
+        (self.found.mt, list::order_of(self.found.order))
+    }
+
+    /// The event, once a block that begins with frame `idx` was taken from it.
+    pub(super) fn taken(self, frames: &Frames<'_>, idx: u32, request: TakeRequest) -> Fallback {
+        Fallback::Taken(Taken {
+            idx,
+            order: request.order,
+            fallback_order: list::order_of(self.found.order),
+            mt: request.mt,
+            fallback_mt: self.found.mt,
+            // A block that moved before may lie in a pageblock of the very type that asks.
+            claimed: self.becomes_own() && frames.pageblock_type(idx) == request.mt,
+        })
+    }
 }

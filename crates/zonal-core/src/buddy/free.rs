@@ -82,7 +82,6 @@ impl Buddy {
     /// O(1): span, alignment, a frame that is free or inside any block, a wrong order. In debug
     /// builds also that no other block starts inside it, which only a NONE word can hide
     /// ([`seed`](Self::seed) looks in every build).
-    #[inline(always)]
     pub fn free_block(
         &mut self,
         frames: &Frames<'_>,
@@ -90,24 +89,38 @@ impl Buddy {
         order: Order,
         flags: FreeFlags,
     ) -> Result<(), FreeError> {
-        // Whoever calls has a look and a free below it, not both in one frame.
-        if !is_proven(frames, idx, order) {
-            check_slowly(frames, idx, order, frames.load(idx))?;
-        }
-        if cfg!(debug_assertions) {
-            check_inner(frames, idx, order, idx + order.pages() as u32)?;
-        }
-        self.free_checked(frames, idx, order, flags);
+        why_not(frames, idx, order)?;
+        self.frees(frames, idx, order, flags);
         Ok(())
     }
 
-    #[inline(always)]
-    fn free_checked(&mut self, frames: &Frames<'_>, idx: u32, order: Order, flags: FreeFlags) {
-        let mt = frames.pageblock_type(idx);
-        if order.get() <= PBO {
-            self.free_one(frames, idx, order.get(), mt, flags);
-        } else {
-            self.free_pageblocks(frames, idx, order.get(), flags);
+    /// As [`free_block`](Self::free_block), for callers who do not ask why; [`why_not`] says it.
+    /// `false`: refused.
+    #[inline(never)]
+    pub(crate) fn frees(
+        &mut self,
+        frames: &Frames<'_>,
+        idx: u32,
+        order: Order,
+        flags: FreeFlags,
+    ) -> bool {
+        if (cfg!(debug_assertions) || !is_proven(frames, idx, order))
+            && !is_right(frames, idx, order)
+        {
+            return false;
+        }
+        let (mut at, end) = (idx, end_of((idx, order)));
+        let mut piece = order.get();
+        if piece > PBO && !is_of_one_type(frames, idx, piece) {
+            // The last paragraph of LB B.4: pieces of one pageblock each.
+            piece = PBO;
+        }
+        loop {
+            self.free_one(frames, at, piece, frames.pageblock_type(at), flags);
+            at += 1 << piece;
+            if at >= end {
+                return true;
+            }
         }
     }
 
@@ -120,11 +133,9 @@ impl Buddy {
     /// As [`free_block`](Self::free_block), and in every build [`FreeCause::Overlaps`]; a block
     /// that is held is refused whatever its order. Then nothing changes.
     pub fn seed(&mut self, frames: &Frames<'_>, range: Range<u32>) -> Result<(), FreeError> {
-        for (idx, order) in seeds(frames, range.clone()) {
-            self.check_seed(frames, (idx, order))?;
-        }
+        self.check_seeds(frames, range.clone())?;
         for (idx, order) in seeds(frames, range) {
-            self.free_checked(frames, idx, order, FreeFlags { to_tail: true });
+            self.frees(frames, idx, order, FreeFlags { to_tail: true });
             self.seeded_end = self.seeded_end.max(end_of((idx, order)));
         }
         Ok(())
@@ -146,30 +157,16 @@ impl Buddy {
         frames: &Frames<'_>,
         range: Range<u32>,
     ) -> Result<(), FreeError> {
-        let known = range.start..range.end.min(self.seeded_end);
-        seeds(frames, known).try_for_each(|block| self.check_seed(frames, block))
+        self.check_seeds(frames, range.start..range.end.min(self.seeded_end))
     }
 
-    /// The last paragraph of LB B.4: pieces of one pageblock each.
-    #[cold]
-    fn free_pageblocks(&mut self, frames: &Frames<'_>, idx: u32, order: u32, flags: FreeFlags) {
-        let mt = frames.pageblock_type(idx);
-        let pieces = 1 << (order - PBO);
-        if (1..pieces).all(|i| frames.pageblock_type(idx + (i << PBO)) == mt) {
-            // Pieces of one type merge back to the whole block, whose list end the last piece
-            // decides, and at orders above 8 that is `to_tail` alone. Going there at once leaves
-            // the words of the later pageblocks untouched.
-            self.free_one(frames, idx, order, mt, flags);
-            return;
-        }
-        for i in 0..pieces {
-            let piece = idx + (i << PBO);
-            self.free_one(frames, piece, PBO, frames.pageblock_type(piece), flags);
-        }
+    #[inline(never)]
+    fn check_seeds(&self, frames: &Frames<'_>, range: Range<u32>) -> Result<(), FreeError> {
+        seeds(frames, range).try_for_each(|block| self.check_seed(frames, block))
     }
 
     /// LB B.4 `free_one`. The caller has checked the block; `mt` is the type of its pageblocks.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn free_one(
         &mut self,
         frames: &Frames<'_>,
@@ -182,57 +179,74 @@ impl Buddy {
         self.account_add(mt, 1 << order);
         let mut at = frames.aligned(idx);
         let mut o = order;
-        // Inside a pageblock there is one type, so one list per order.
-        while o < PBO {
-            let buddy = frames.index_at(at ^ (1 << o));
-            let word = frames.load(buddy);
-            if !word.is_free_of(o) {
-                break;
-            }
-            self.unlink(frames, buddy, word, o, mt);
-            at &= !(1 << o);
-            o += 1;
-        }
-        if o >= PBO {
-            (at, o) = self.merge_pageblocks(frames, at, o, mt);
-        }
-        let head = frames.index_at(at);
-        if head != idx && !frames.load(idx).is_none() {
-            frames.store(idx, PageWord::NONE); // interior now (BUDDY-7)
-        }
-        let tail = flags.to_tail || merge_likely(frames, at, o);
-        self.push(frames, head, o, mt, if tail { End::Tail } else { End::Head });
-    }
-
-    /// The part of LB B.4's loop where the buddy may have another type.
-    #[cold]
-    fn merge_pageblocks(
-        &mut self,
-        frames: &Frames<'_>,
-        mut at: u32,
-        mut o: u32,
-        mt: Migratetype,
-    ) -> (u32, u32) {
         while o < MAX {
             let buddy = frames.index_at(at ^ (1 << o));
             let word = frames.load(buddy);
             if !word.is_free_of(o) {
                 break;
             }
-            let buddy_mt = frames.pageblock_type(buddy);
-            if buddy_mt != mt {
-                if !mt.mergeable() || !buddy_mt.mergeable() {
+            // Inside a pageblock there is one type, so one list per order.
+            let mut buddy_mt = mt;
+            if o >= PBO {
+                buddy_mt = frames.pageblock_type(buddy);
+                if !joins(frames, (buddy, o), buddy_mt, mt) {
                     break;
                 }
-                // Both count as free pages and as nothing else: no accounting moves.
-                retag(frames, buddy, o, mt);
             }
             self.unlink(frames, buddy, word, o, buddy_mt);
             at &= !(1 << o);
             o += 1;
         }
-        (at, o)
+        self.put_merged(frames, (idx, at), o, mt, flags);
     }
+
+    /// Puts the block that a freed one merged to on its list.
+    #[inline(always)]
+    fn put_merged(
+        &mut self,
+        frames: &Frames<'_>,
+        (idx, at): (u32, u32),
+        order: u32,
+        mt: Migratetype,
+        flags: FreeFlags,
+    ) {
+        let head = frames.index_at(at);
+        if head != idx && !frames.load(idx).is_none() {
+            frames.store(idx, PageWord::NONE); // interior now (BUDDY-7)
+        }
+        let tail = flags.to_tail || merge_likely(frames, at, order);
+        self.push(frames, head, order, mt, if tail { End::Tail } else { End::Head });
+    }
+}
+
+/// The part of LB B.4's loop where the buddy may have another type: whether it merges, and then has
+/// the type of the block.
+#[cold]
+#[inline(never)]
+fn joins(
+    frames: &Frames<'_>,
+    (buddy, order): (u32, u32),
+    buddy_mt: Migratetype,
+    mt: Migratetype,
+) -> bool {
+    if buddy_mt != mt {
+        if !mt.mergeable() || !buddy_mt.mergeable() {
+            return false;
+        }
+        // Both count as free pages and as nothing else: no accounting moves.
+        retag(frames, buddy, order, mt);
+    }
+    true
+}
+
+/// Whether the pageblocks of a block are of one type. Then its pieces merge back to the whole
+/// block, whose list end the last piece decides, and at orders above 8 that is `to_tail` alone.
+/// Going there at once leaves the words of the later pageblocks untouched.
+#[cold]
+#[inline(never)]
+fn is_of_one_type(frames: &Frames<'_>, idx: u32, order: u32) -> bool {
+    let mt = frames.pageblock_type(idx);
+    (1..1 << (order - PBO)).all(|i| frames.pageblock_type(idx + (i << PBO)) == mt)
 }
 
 /// The largest aligned blocks that fit in a range of frames, lowest first.
@@ -294,7 +308,7 @@ fn check_inner(frames: &Frames<'_>, idx: u32, order: Order, end: u32) -> Result<
 }
 
 /// Accepts a block whose word is NONE and that no other block contains, or names the cause.
-#[cold]
+#[inline(always)]
 fn check_slowly(
     frames: &Frames<'_>,
     idx: u32,
@@ -324,6 +338,24 @@ fn check_slowly(
         return refuse(FreeCause::InsideBlock(frames.pfn(head)));
     }
     Ok(())
+}
+
+/// Why a block cannot be freed, if so.
+pub(crate) fn why_not(frames: &Frames<'_>, idx: u32, order: Order) -> Result<(), FreeError> {
+    if !is_proven(frames, idx, order) {
+        check_slowly(frames, idx, order, frames.load(idx))?;
+    }
+    if cfg!(debug_assertions) {
+        check_inner(frames, idx, order, idx + order.pages() as u32)?;
+    }
+    Ok(())
+}
+
+/// Whether a block can be freed, with the room for the reason off the caller's frame.
+#[cold]
+#[inline(never)]
+fn is_right(frames: &Frames<'_>, idx: u32, order: Order) -> bool {
+    why_not(frames, idx, order).is_ok()
 }
 
 /// The block, free or held, that this frame is part of: its first frame and that frame's word.

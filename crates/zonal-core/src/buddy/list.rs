@@ -97,7 +97,7 @@ impl Buddy {
     #[cold]
     fn list_at(&self, idx: u32, word: PageWord, order: u32) -> Option<Migratetype> {
         let lists = &self.areas[order as usize].lists;
-        Migratetype::ALL.into_iter().find(|mt| {
+        Migratetype::ALL.iter().copied().find(|mt| {
             let list = lists[mt.index()];
             (word.prev() == NO_FRAME && list.head == idx)
                 || (word.next() == NO_FRAME && list.tail == idx)

@@ -80,11 +80,12 @@ mod tests;
 mod validate;
 
 pub use fallback::{Fallback, FallbackPolicy, FallbackRule, Taken};
+pub(crate) use free::why_not;
 pub use free::{FreeCause, FreeError, FreeFlags};
 pub use highatomic::{HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 pub(crate) use range::{containing_block, largest_blocks};
-pub(crate) use request::Mode;
 pub use request::TakeRequest;
+pub(crate) use take::Batch;
 pub use validate::BuddyFault;
 
 use area::{Area, List};

@@ -1,6 +1,8 @@
 //! Blocks going out: smallest fit and split (LB B.5, B.6), one request or a batch (LB E.6).
 
-use super::fallback::{Fallback, FallbackPolicy};
+use core::num::NonZeroU32;
+
+use super::fallback::{Fallback, FallbackPolicy, Fell};
 use super::list::End;
 use super::request::{Cut, Mode, TakeRequest};
 use super::{Buddy, MAX, free};
@@ -10,23 +12,104 @@ use crate::types::{Migratetype, Order, PageCount};
 /// Pages whose words are on one line.
 const LINE: PageCount = PageCount::new(crate::frame::LINE_PAGES);
 
-/// Pieces taken from one block: `pieces` blocks of the requested order, ascending from `first`.
+/// Pieces taken from one block: so many blocks of the requested order, ascending from `first`. Two
+/// registers, also where there is none.
+#[derive(Clone, Copy)]
 struct Run {
     first: u32,
-    pieces: u32,
+    pieces: NonZeroU32,
+}
+
+/// Blocks that are taken one after the other. In memory, so that the frames above the buddy's own
+/// are small.
+pub(crate) struct Batch {
+    pub(super) request: TakeRequest,
+    pub(super) policy: FallbackPolicy,
+    pub(super) mode: Mode,
+    /// The type and the least order of the blocks that are to be looked for; `None`: those that were
+    /// are used up.
+    aim: Option<(Migratetype, Order)>,
+    /// It takes blocks of other types, too.
+    falls_back: bool,
+    /// Blocks that it asked for last, and those that it still wants.
+    asked: u32,
+    left: u32,
+    /// [`Fallback::Boost`]s of the last step.
+    pub(super) boosts: u32,
+    /// The block that the last step fell back to.
+    fell: Option<Fell>,
+}
+
+impl Batch {
+    #[inline]
+    pub fn new(request: TakeRequest, policy: &FallbackPolicy) -> Batch {
+        Batch {
+            request: policy.effective(request),
+            policy: *policy,
+            mode: Mode::Normal,
+            aim: None,
+            falls_back: true,
+            asked: 0,
+            left: 0,
+            boosts: 0,
+            fell: None,
+        }
+    }
+
+    /// Asks for so many more, in a hold of the lock of its own: others may have freed blocks of its
+    /// type since the last one.
+    #[inline]
+    pub fn ask(&mut self, blocks: u32) {
+        (self.asked, self.left) = (blocks, blocks);
+        self.aim = Some((self.request.mt, self.request.order));
+    }
+
+    /// Looks for what it fell back to from now on.
+    #[inline]
+    pub(super) fn aim_at(&mut self, fell: Fell) {
+        let own = (self.request.mt, self.request.order);
+        self.aim = Some(if fell.becomes_own() { own } else { fell.block() });
+        self.fell = Some(fell);
+    }
+
+    /// Whether it takes blocks of other types now.
+    #[inline]
+    pub(super) fn may_fall_back(&self) -> bool {
+        self.falls_back
+    }
+
+    /// The block that it fell back to in this step.
+    #[inline]
+    pub(super) fn fell(&self) -> Option<Fell> {
+        self.fell
+    }
+
+    /// Tells how the last step fell back.
+    #[cold]
+    #[inline(never)]
+    fn report(&self, frames: &Frames<'_>, run: Option<Run>, report: &mut impl FnMut(Fallback)) {
+        (0..self.boosts).for_each(|_| report(Fallback::Boost));
+        if let (Some(fell), Some(run)) = (self.fell, run) {
+            report(fell.taken(frames, run.first, self.request));
+        }
+    }
 }
 
 impl Buddy {
     /// The smallest free block of `mt` that holds `order`, split; no other type is touched
     /// (LB B.5, B.6). Isolate blocks are never taken.
-    #[inline(never)]
+    #[inline]
     pub fn take_smallest(
         &mut self,
         frames: &Frames<'_>,
         order: Order,
         mt: Migratetype,
     ) -> Option<u32> {
-        self.take_run(frames, order.get(), mt, 1).map(|run| run.first)
+        let request = TakeRequest { order, mt, nofragment: false };
+        let mut batch = Batch::new(request, &FallbackPolicy::DEFAULT);
+        batch.falls_back = false;
+        batch.ask(1);
+        self.next_run(frames, &mut batch).map(|run| run.first)
     }
 
     /// One block: of the type asked for, else by fallback (LB B.7, `rmqueue_one`). Returns its
@@ -39,11 +122,11 @@ impl Buddy {
         policy: &FallbackPolicy,
         report: &mut impl FnMut(Fallback),
     ) -> Option<u32> {
-        let request = policy.effective(request);
-        match self.take_smallest(frames, request.order, request.mt) {
-            Some(idx) => Some(idx),
-            None => self.take_fallback(frames, request, policy, &mut Mode::Normal, report),
-        }
+        let mut batch = Batch::new(request, policy);
+        let mut first = None;
+        batch.ask(1);
+        self.take_part(frames, &mut batch, report, |idx, _| first = Some(idx));
+        first
     }
 
     /// Up to `n` blocks, told to `out` in the order Linux removes them; returns how many
@@ -60,44 +143,51 @@ impl Buddy {
         n: u32,
         policy: &FallbackPolicy,
         report: &mut impl FnMut(Fallback),
-        out: impl FnMut(u32),
+        mut out: impl FnMut(u32),
     ) -> u32 {
-        self.take_part(frames, request, (n, &mut Mode::Normal), policy, report, out)
+        let mut batch = Batch::new(request, policy);
+        batch.ask(n);
+        self.take_part(frames, &mut batch, report, |first, pieces| {
+            (0..pieces).for_each(|i| out(first + (i << request.order.get())));
+        })
     }
 
-    /// A part of a batch that is taken in several holds of the lock: as
-    /// [`take_bulk`](Self::take_bulk), with the mode that the part before it left. The type's own
-    /// blocks are looked at again, because others may have freed some in between.
+    /// What a batch asks for, in one hold of the lock of several. `out` gets the first of some
+    /// blocks, and how many follow one another from there.
     #[inline]
     pub(crate) fn take_part(
         &mut self,
         frames: &Frames<'_>,
-        request: TakeRequest,
-        (n, mode): (u32, &mut Mode),
-        policy: &FallbackPolicy,
+        batch: &mut Batch,
         report: &mut impl FnMut(Fallback),
-        mut out: impl FnMut(u32),
+        mut out: impl FnMut(u32, u32),
     ) -> u32 {
-        let request = policy.effective(request);
-        let order = request.order.get();
-        let mut has_own = true;
-        let mut got = 0;
-        while got < n {
-            if has_own && let Some(run) = self.take_run(frames, order, request.mt, n - got) {
-                for i in 0..run.pieces {
-                    out(run.first + (i << order));
-                }
-                got += run.pieces;
-                continue;
+        while batch.left > 0 {
+            let run = self.next_run(frames, batch);
+            if batch.boosts > 0 || batch.fell.is_some() {
+                batch.report(frames, run, report);
             }
-            match self.take_fallback(frames, request, policy, mode, report) {
-                Some(idx) => out(idx),
-                None => break,
-            }
-            has_own = *mode == Mode::Normal;
-            got += 1;
+            let Some(run) = run else { break };
+            out(run.first, run.pieces.get());
         }
-        got
+        batch.asked - batch.left
+    }
+
+    /// The next blocks of a batch: of its own type, else by fallback. `None`: there are none. What
+    /// is done for it is done in functions that lie beside one another on the stack.
+    #[inline]
+    fn next_run(&mut self, frames: &Frames<'_>, batch: &mut Batch) -> Option<Run> {
+        (batch.fell, batch.boosts) = (None, 0);
+        loop {
+            // `None` behind a fallback: a list led nowhere and was dropped. Look again.
+            if let Some(run) = self.take_run(frames, batch) {
+                return Some(run);
+            }
+            if !self.fall_back(frames, batch) {
+                return None;
+            }
+            self.end_claim(frames, batch);
+        }
     }
 
     /// Up to `blocks` whole blocks, of together at most `pages` base pages: each of the order asked
@@ -164,9 +254,10 @@ impl Buddy {
         Some(super::list::order_of(from))
     }
 
-    /// Takes up to `want` pieces out of the smallest block that fits, in one step.
+    /// Takes as many pieces as a batch still wants out of the smallest block that fits, in one step;
+    /// one piece of a block of another type.
     ///
-    /// Why this is the same as taking one piece `want` times: let `k` be the smallest non-empty
+    /// Why this is the same as taking one piece at a time: let `k` be the smallest non-empty
     /// order at or above `order`, and `H` the head of its list; the lists of orders `order..k` are
     /// empty. The first single take returns piece 0 of `H` and leaves one block on each of those
     /// lists: piece 1 at `order`, pieces 2-3 at `order + 1`, and so on. As long as pieces of `H`
@@ -177,18 +268,25 @@ impl Buddy {
     /// digits, each alone on its list. [`carve`](Self::carve) writes those blocks down directly.
     /// (Property test: `tests/properties.rs`, `a_batch_is_the_same_as_single_takes`.)
     #[inline(never)]
-    fn take_run(
-        &mut self,
-        frames: &Frames<'_>,
-        order: u32,
-        mt: Migratetype,
-        want: u32,
-    ) -> Option<Run> {
-        let (first, from) = self.pop_smallest(frames, order, mt)?;
-        let pieces = want.min(1 << (from - order));
+    fn take_run(&mut self, frames: &Frames<'_>, batch: &mut Batch) -> Option<Run> {
+        let (mt, least) = batch.aim?;
+        let own = batch.fell.is_none_or(Fell::becomes_own);
+        let Some((first, from)) = self.pop_smallest(frames, least.get(), mt) else {
+            batch.aim = None;
+            return None;
+        };
+        let order = batch.request.order.get();
+        let pieces = if own { batch.left.min(1 << (from - order)) } else { 1 };
         self.carve(frames, Cut { first, from, order, pieces }, mt);
         self.account_sub(mt, (pieces as u64) << order);
-        Some(Run { first, pieces })
+        batch.left -= pieces;
+        if batch.fell.is_some() {
+            batch.mode = if own { Mode::Normal } else { Mode::Steal };
+        }
+        if !own {
+            batch.aim = None;
+        }
+        Some(Run { first, pieces: NonZeroU32::new(pieces)? })
     }
 
     /// Takes the smallest free block of `mt` of this order or more off its list, and tells its

@@ -4,13 +4,12 @@ use core::mem::ManuallyDrop;
 
 use crate::lanes::copy_down;
 use crate::pcp::depot::MovesMagazines;
-use crate::pcp::ready::{Key, OPEN, Taken};
+use crate::pcp::ready::{Key, OPEN};
 use crate::pcp::sink::Sink;
 use crate::pcp::state::{Pcp, SEALED};
 use crate::pcp::tune::{self, PcpState, clamp_hi_first};
 use crate::pcp::tuning::Tuning;
 use crate::pcp::word::{NO_LIST, NR_LISTS, PcpWord};
-use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering, Ordering::Relaxed};
 use crate::types::PageCount;
 use crate::zone::state::{FAST_FREE, NO_FAST, RETIRED, Zone};
@@ -32,15 +31,6 @@ pub struct Closed<'a> {
 }
 
 impl MovesMagazines for Closed<'_> {}
-
-/// What stands in the way of a closing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Obstacle {
-    /// Somebody else has it closed.
-    Gate,
-    /// The platform cannot fence the CPU.
-    Fence,
-}
 
 /// A pcp whose gate is closed and whose sequences were not stopped: what is read of it may change
 /// while it is read, and nothing may be changed. Opens the gate when dropped.
@@ -72,77 +62,6 @@ impl Pcp {
     #[inline(always)]
     pub(crate) fn may_go_on(&self, passes: u32) -> bool {
         self.is_sealed() && passes & RETIRED == 0
-    }
-
-    /// Closes the pcp, or returns `None` if another thread has it closed, or the platform cannot
-    /// fence.
-    #[inline]
-    pub(crate) fn try_close<'a, P: Platform>(
-        &'a self,
-        platform: &P,
-        zone: &'a Zone,
-        slots: &'a [AtomicU32],
-    ) -> Option<Closed<'a>> {
-        self.close_once(platform, zone, slots).ok()
-    }
-
-    #[inline(never)]
-    fn close_once<'a, P: Platform>(
-        &'a self,
-        platform: &P,
-        zone: &'a Zone,
-        slots: &'a [AtomicU32],
-    ) -> Result<Closed<'a>, Obstacle> {
-        // Opened again where the platform cannot fence, and where it panics; nothing was changed.
-        let taken = Taken::new(&self.gate).ok_or(Obstacle::Gate)?;
-        if self.may_have_sequences(platform) {
-            if !self.keep_sequences_out(platform) {
-                return Err(Obstacle::Fence);
-            }
-            if platform.ends_sequences() {
-                // Relaxed: read behind the gate (PCP-7).
-                self.flags.fetch_or(SEALED, Relaxed);
-            }
-        }
-        // From here on it is the closed pcp that opens it.
-        core::mem::forget(taken);
-        let word = PcpWord(self.word.load(Relaxed)).with_slow(false);
-        // Room is kept only where no sequence runs (PARK-2).
-        Ok(Closed::new((self, zone, slots), word, self.parked.take_room()))
-    }
-
-    /// Sets `slow` so that it stays. `false` if the platform cannot fence; the bit may then be set,
-    /// and operations go through the core until the pcp is closed once.
-    #[inline]
-    fn keep_sequences_out<P: Platform>(&self, platform: &P) -> bool {
-        loop {
-            self.make_slow();
-            if !platform.fence(self.cpu) {
-                return false;
-            }
-            if PcpWord(self.word.load(Relaxed)).is_slow() {
-                return true;
-            }
-        }
-    }
-
-    /// Closes the pcp, waiting while another thread has it closed. `None` only if the platform
-    /// cannot fence the CPU. A range that is parked here is on no list and stays as it is, and no
-    /// fast operation enters until the allocator closes the pcp, which frees the range (PARK-1):
-    /// whoever needs all pages on lists, or fast operations soon, drains the CPU first.
-    pub(crate) fn close<'a, P: Platform>(
-        &'a self,
-        platform: &P,
-        zone: &'a Zone,
-        slots: &'a [AtomicU32],
-    ) -> Option<Closed<'a>> {
-        loop {
-            match self.close_once(platform, zone, slots) {
-                Ok(closed) => return Some(closed),
-                Err(Obstacle::Fence) => return None,
-                Err(Obstacle::Gate) => platform.relax(),
-            }
-        }
     }
 }
 

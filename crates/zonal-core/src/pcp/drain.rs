@@ -95,8 +95,8 @@ impl Chunk {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Walk {
     order: DrainOrder,
-    lists: usize,
-    list: usize,
+    lists: u8,
+    list: u8,
     /// Blocks still due from `list`, if the share of each list is limited.
     share: u32,
 }
@@ -109,7 +109,7 @@ impl Walk {
             DrainOrder::GrowingRoundRobin => 0,
             DrainOrder::ListExhausting => first,
         };
-        Walk { order, lists, list, share: 0 }
+        Walk { order, lists: lists as u8, list: list as u8, share: 0 }
     }
 
     /// The list to take from now and how many of its coldest blocks, at most. `len` says how many
@@ -121,17 +121,22 @@ impl Walk {
         match self.order {
             DrainOrder::ListExhausting => {
                 for _ in 0..self.lists {
-                    let blocks = len(self.list);
+                    let list = usize::from(self.list);
+                    let blocks = len(list);
                     if blocks > 0 {
-                        return Some((self.list, blocks));
+                        return Some((list, blocks));
                     }
-                    self.list = (self.list + 1) % self.lists;
+                    self.list = if self.list + 1 < self.lists { self.list + 1 } else { 0 };
                 }
                 None
             }
             #[cfg(feature = "history")]
             DrainOrder::GrowingRoundRobin => {
-                history::next_growing(&mut self.list, &mut self.share, self.lists, left, len)
+                let mut list = usize::from(self.list);
+                let lists = usize::from(self.lists);
+                let next = history::next_growing(&mut list, &mut self.share, lists, left, len);
+                self.list = list as u8;
+                next
             }
         }
     }

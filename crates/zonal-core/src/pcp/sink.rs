@@ -22,7 +22,7 @@ impl<'a> Sink<'a> {
         Sink { slots, base, wanted, next: wanted }
     }
     /// Blocks that it got.
-    pub(super) fn got(&self) -> u32 {
+    pub fn got(&self) -> u32 {
         self.wanted - self.next
     }
     /// Blocks it still takes.

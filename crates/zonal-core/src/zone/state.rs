@@ -19,7 +19,7 @@
 use crate::buddy::{Buddy, HighAtomicCount};
 use crate::frame::Frames;
 use crate::gfp::AllocFlags;
-use crate::platform::{Instruction, Line, Platform, Step};
+use crate::platform::{Line, Platform, Step};
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Guard, Lock};
 use crate::types::{
@@ -134,7 +134,6 @@ pub(crate) struct Counters {
 /// The buddy of a zone, locked. Publishes what others read when it drops.
 #[derive(Debug)]
 pub struct LockedZone<'a, P: Platform> {
-    zone: &'a Zone,
     /// The buddy.
     pub buddy: Guard<'a, Buddy, P>,
     /// The zone's frames.
@@ -148,8 +147,7 @@ pub struct LockedZone<'a, P: Platform> {
 #[derive(Debug)]
 struct Booked<'a, P: Platform> {
     platform: &'a P,
-    zone: ZoneId,
-    by: Instruction,
+    zone: &'a Zone,
     updates: u32,
     folds: u32,
     pages: u32,
@@ -398,10 +396,8 @@ impl Zone {
         platform.cost(Step::ZoneLock(self.id));
         let buddy = self.buddy.lock(platform);
         platform.cost(Step::ZoneLocked(self.id));
-        let by = instruction(self.update, Form::Raw);
-        let zone = self.id;
-        let booked = Booked { platform, zone, by, updates: 0, folds: 0, pages: 0, sizes: 0 };
-        LockedZone { zone: self, buddy, frames: self.frames(words, blocks), epoch, booked }
+        let booked = Booked { platform, zone: self, updates: 0, folds: 0, pages: 0, sizes: 0 };
+        LockedZone { buddy, frames: self.frames(words, blocks), epoch, booked }
     }
 
     /// The zone's pageblock types, cut from the table of all zones.
@@ -423,16 +419,16 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Books `times` steps of `step` pages on the free-page counter, through the delta of the CPU
     /// that does it (LB F.3 `__mod`). ZONE-1 holds again when all moves of the hold are booked.
     pub fn account(&mut self, diff: &AtomicI64, step: i64, times: u32) {
-        let threshold = i64::from(self.zone.stat_threshold.load(Relaxed));
+        let threshold = i64::from(self.booked.zone.stat_threshold.load(Relaxed));
         let (done, folds) =
-            update_times(self.zone.update, step, times, diff.load(Relaxed), threshold);
+            update_times(self.booked.zone.update, step, times, diff.load(Relaxed), threshold);
         let (folded, lost) = (done.fold, done.lost);
         self.booked.folds += folds;
         self.booked.updates += times;
         self.booked.pages += step.unsigned_abs() as u32 * times;
         self.booked.sizes |= step.unsigned_abs() as u32;
         diff.store(done.diff, Relaxed);
-        let counters = &self.zone.counters;
+        let counters = &self.booked.zone.counters;
         if folded != 0 {
             counters.free.store(counters.free.load(Relaxed) + folded, Relaxed);
         }
@@ -449,7 +445,7 @@ impl<P: Platform> LockedZone<'_, P> {
             let orders = u64::from(self.buddy.nonempty_orders(Migratetype::ALL[mt]));
             listed |= orders << (mt * NR_ORDERS);
         }
-        let highatomic = match self.zone.highatomic {
+        let highatomic = match self.booked.zone.highatomic {
             HighAtomicCount::Free => self.buddy.free_highatomic(),
             HighAtomicCount::Reserved => self.buddy.reserved_highatomic(),
         };
@@ -458,13 +454,13 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Whether others see the buddy as it is (ZONE-2). True until the holder changes it.
     pub(crate) fn is_published(&self) -> bool {
-        let Counters { listed, highatomic_free, .. } = &self.zone.counters;
+        let Counters { listed, highatomic_free, .. } = &self.booked.zone.counters;
         (listed.load(Relaxed), highatomic_free.load(Relaxed)) == self.to_publish()
     }
 
     /// Adds a folded delta to the free-page counter.
     pub fn fold(&mut self, pages: i64) {
-        let free = &self.zone.counters.free;
+        let free = &self.booked.zone.counters.free;
         free.store(free.load(Relaxed) + pages, Relaxed);
     }
 }
@@ -472,14 +468,14 @@ impl<P: Platform> LockedZone<'_, P> {
 impl<P: Platform> Drop for LockedZone<'_, P> {
     fn drop(&mut self) {
         let (listed, highatomic) = self.to_publish();
-        let counters = &self.zone.counters;
+        let counters = &self.booked.zone.counters;
         if counters.listed.load(Relaxed) != listed {
             counters.listed.store(listed, Relaxed);
         }
         counters.highatomic_free.store(highatomic, Relaxed);
-        self.zone.refresh_fast(self.epoch);
+        self.booked.zone.refresh_fast(self.epoch);
         let Booked { platform, zone, pages, updates, sizes, .. } = self.booked;
-        let orders = sizes.count_ones();
+        let (zone, orders) = (zone.id, sizes.count_ones());
         platform.cost(Step::ZoneUnlock { zone, pages, blocks: updates, orders });
     }
 }
@@ -487,7 +483,8 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
 impl<P: Platform> Drop for Booked<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        let Booked { platform, zone, by, updates, folds, .. } = *self;
+        let Booked { platform, zone, updates, folds, .. } = *self;
+        let (zone, by) = (zone.id, instruction(zone.update, Form::Raw));
         if updates > 0 {
             platform.cost(Step::Update { zone, by, times: updates });
         }

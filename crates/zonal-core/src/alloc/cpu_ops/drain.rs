@@ -7,6 +7,7 @@ use crate::alloc::zone_ops::ZoneOps;
 use crate::pcp::state::Pcp;
 use crate::platform::{Platform, Step};
 use crate::sync::Ordering::Relaxed;
+use crate::types::{ZoneId, ZoneKind};
 use crate::zone::state::Zone;
 
 /// Refreshes that a remote zone's store survives without use (LB F.4).
@@ -24,8 +25,15 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
     /// Empties the CPU's pcps of a zone. Returns the pages moved; 0 also if the platform cannot
     /// fence that CPU.
     pub fn drain(self, zone: &'a Zone) -> u64 {
-        let listed: u64 = self.pcps(zone).map(|pcp| self.drain_pcp(zone, pcp)).sum();
-        listed + self.zone_ops(zone).owned().give_all_back(self.cpu)
+        self.drain_pcps(zone, false)
+    }
+
+    #[inline]
+    fn drain_pcps(self, zone: &'a Zone, briefly: bool) -> u64 {
+        let hot = self.drain_pcp(zone, self.on.pcp(zone.id, self.cpu), briefly);
+        let cold = self.on.cold_pcp(zone.id, self.cpu);
+        let cold = cold.map_or(0, |pcp| self.drain_pcp(zone, pcp, briefly));
+        hot + cold + self.zone_ops(zone).owned().give_all_back(self.cpu)
     }
 
     /// The same by a work item of that CPU, where the policy has those.
@@ -36,36 +44,33 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         self.drain(zone)
     }
 
-    fn drain_pcp(self, zone: &'a Zone, pcp: &'a Pcp) -> u64 {
-        // Pages may be on their way to a pcp that its owner has closed.
-        if pcp.seems_empty() {
-            return 0;
-        }
+    /// Empties a pcp. Waits while another thread has it closed, or (`briefly`) a bounded time: its
+    /// owner may have lost the CPU.
+    #[inline]
+    fn drain_pcp(self, zone: &'a Zone, pcp: &'a Pcp, briefly: bool) -> u64 {
         let platform = &self.on.platform;
-        let remote = !self.on.policy().pcp.drain.remote.queues_work();
-        if remote && pcp.cpu != platform.cpu() {
-            platform.cost(Step::DrainRemote(zone.id, pcp.cpu));
-        }
-        PcpOps::close(self.zone_ops(zone), pcp).map_or(0, PcpOps::drain)
-    }
-
-    /// The same for a caller that must not wait. Waits a bounded time for a pcp that another thread
-    /// has closed: its owner may have lost the CPU.
-    pub fn drain_open(self, zone: &'a Zone) -> u64 {
-        let pages: u64 = self.pcps(zone).map(|pcp| self.drain_open_pcp(zone, pcp)).sum();
-        pages + self.zone_ops(zone).owned().give_all_back(self.cpu)
-    }
-
-    #[inline(never)]
-    fn drain_open_pcp(self, zone: &'a Zone, pcp: &'a Pcp) -> u64 {
-        for _ in 0..CLOSED_WAITS_MAX {
-            if pcp.seems_empty() {
-                return 0;
+        let ops = self.zone_ops(zone);
+        let remote = !briefly && !self.on.policy().pcp.drain.remote.queues_work();
+        let mut waits = 0;
+        // Pages may be on their way to a pcp that its owner has closed.
+        while !pcp.seems_empty() {
+            if waits == 0 && remote && pcp.cpu != platform.cpu() {
+                platform.cost(Step::DrainRemote(zone.id, pcp.cpu));
             }
-            if let Some(closed) = PcpOps::try_close(self.zone_ops(zone), pcp) {
-                return closed.drain();
+            // Opened at the end of this line, where it is: a copy would need room.
+            let drained = PcpOps::close_if(ops, pcp, briefly).as_mut().map(PcpOps::drain);
+            if let Some(pages) = drained {
+                ops.clear_below_high();
+                return pages;
             }
-            self.on.platform.relax();
+            if !briefly {
+                break;
+            }
+            platform.relax();
+            waits += 1;
+            if waits == CLOSED_WAITS_MAX {
+                break;
+            }
         }
         0
     }
@@ -134,7 +139,28 @@ pub fn drain_all<P: Platform>(on: &Tables<'_, P>) -> u64 {
         let queue = |ops: CpuOps<'_, '_, P>| on.platform.cost(Step::DrainWork(ops.cpu));
         cpus().filter(holds).for_each(queue);
     }
-    let pcps = |zone| cpus().map(|ops| ops.drain(zone)).sum::<u64>();
-    let zones = on.zones.iter();
-    zones.map(|zone| pcps(zone) + ZoneOps::new(on, zone).drain_depots()).sum()
+    drain_lists(on, None)
+}
+
+/// Empties the pcps of every zone, and the depots; or those of a zonelist's zones up to a kind
+/// alone, without a long wait. Returns the pages moved.
+#[inline(never)]
+pub fn drain_lists<P: Platform>(on: &Tables<'_, P>, of: Option<(&[ZoneId], ZoneKind)>) -> u64 {
+    let (mut pages, mut at) = (0, 0);
+    while let Some(zone) = match of {
+        Some((list, _)) => list.get(at).map(|id| on.zone(*id)),
+        None => on.zones.get(at),
+    } {
+        at += 1;
+        if of.is_some_and(|(_, highest)| zone.kind() > highest) {
+            continue;
+        }
+        for cpu in on.each_cpu() {
+            pages += CpuOps::new(on, cpu).drain_pcps(zone, of.is_some());
+        }
+        if of.is_none() {
+            pages += ZoneOps::new(on, zone).drain_depots();
+        }
+    }
+    pages
 }

@@ -13,7 +13,7 @@ mod drain;
 mod free;
 mod numa;
 
-pub(super) use drain::drain_all;
+pub(super) use drain::{drain_all, drain_lists};
 
 use super::pcp_ops::PcpOps;
 use super::tables::Tables;
@@ -60,21 +60,14 @@ impl<'s, 'a, P: Platform> CpuOps<'s, 'a, P> {
         self.on.pcps(zone.id, self.cpu)
     }
 
-    /// A block of the zone, or `None` if neither the CPU's pcp nor the buddy has one (LB D.4
-    /// `rmqueue`).
-    pub fn take(self, zone: &'a Zone, want: Want) -> Option<Pfn> {
-        let ops = self.zone_ops(zone);
-        let pcp = ops.pcp(self.cpu);
-        let got = match self.on.map.get(want.order, want.mt) {
-            Some(list) => {
-                let pcp = self.on.pcp_for(zone.id, self.cpu, want.cold);
-                let cached = PcpOps::try_close(ops, pcp);
-                let cached = cached.and_then(|mut pcp| pcp.take(list, want));
-                cached.or_else(|| ops.take_direct(pcp, want))
-            }
-            None => ops.take_direct(pcp, want),
-        }?;
-        self.count_event(zone, pcp, want, 1);
-        Some(got)
+    /// A block of a list of the CPU's pcp of a zone. `None`: it has none, or no such list, or
+    /// another thread has it closed.
+    #[inline]
+    pub fn take_listed(self, zone: &'a Zone, want: Want) -> Option<Pfn> {
+        let list = self.on.map.get(want.order, want.mt)?;
+        let pcp = self.on.pcp_for(zone.id, self.cpu, want.cold);
+        let mut closed = PcpOps::try_close(self.zone_ops(zone), pcp);
+        // Where it is: a copy would need room.
+        closed.as_mut()?.take(list, want)
     }
 }

@@ -13,24 +13,40 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{Order, PAGEBLOCK_ORDER, PageCount};
 use crate::zone::state::LockedZone;
 
-/// What one hold of the zone lock frees.
-struct Hold {
+/// A drain: what it goes through, and what is left to do in this hold of the zone lock. In memory,
+/// so that the frames above the buddy's own are small.
+struct Drain<'a> {
+    walk: Walk,
     /// Pages that are enough.
     pages: PageCount,
     /// Blocks that may still go.
     blocks: u32,
     /// Pages that went.
     freed: PageCount,
+    /// The list that is drained.
+    list: u8,
+    /// Its blocks that may go, coldest first.
+    slots: &'a [AtomicU32],
+    /// Those of them that were taken; until they are dropped from the list they are stray copies
+    /// (PCP-3).
+    taken: u32,
+    /// Those of them that the buddy took back.
+    counted: u32,
+    /// The next block: its first frame, its order, and the blocks of the list that it is made of,
+    /// as a power of two.
+    frame: u32,
+    whole: Order,
+    run: u8,
 }
 
-impl Hold {
+impl Drain<'_> {
     #[inline]
     fn goes_on(&self) -> bool {
         self.freed < self.pages && self.blocks > 0
     }
 }
 
-impl<P: Platform> PcpOps<'_, '_, P> {
+impl<'a, P: Platform> PcpOps<'_, 'a, P> {
     /// Takes back a block whose word the caller has claimed. `false`: the list has no room for it,
     /// and its word names no CPU, so that nobody frees it once more before the caller does.
     #[inline]
@@ -87,73 +103,108 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     pub fn drain_pages(&mut self, pages: PageCount, first: usize) -> PageCount {
         let ops = self.ops;
         let mut left = pages.min(self.closed.count());
-        let policy = &ops.on.policy().pcp;
-        let params = ops.params(self.closed.pcp);
-        let mut walk = Walk::new(policy.drain.order, ops.on.map.len(), first);
+        let walk = Walk::new(ops.on.policy().pcp.drain.order, ops.on.map.len(), first);
+        let mut drain = Drain {
+            walk,
+            pages: PageCount::ZERO,
+            blocks: 0,
+            freed: PageCount::ZERO,
+            list: 0,
+            slots: &[],
+            taken: 0,
+            counted: 0,
+            frame: 0,
+            whole: Order::ZERO,
+            run: 0,
+        };
         let mut freed = PageCount::ZERO;
         while !left.is_zero() {
-            let done = self.drain_hold(policy.hold_pages(left, &params), &mut walk);
-            if done.is_zero() {
+            self.begin_hold(&mut drain, left);
+            let mut locked = ops.lock();
+            while self.next_list(&mut drain) {
+                while self.next_block(&mut drain) {
+                    let idx = drain.frame - ops.zone.frame_base as u32;
+                    let LockedZone { buddy, frames, .. } = &mut locked;
+                    if buddy.frees(frames, idx, drain.whole, FreeFlags::default()) {
+                        drain.counted += 1 << drain.run;
+                    } else {
+                        self.closed.pcp.events.double_frees.fetch_add(1, Relaxed);
+                    }
+                }
+                self.end_list(&mut drain, &mut locked);
+            }
+            drop(locked);
+            if drain.freed.is_zero() {
                 break;
             }
-            freed += done;
-            left = left.saturating_sub(done);
+            freed += drain.freed;
+            left = left.saturating_sub(drain.freed);
         }
         ops.on.platform.cost(Step::Moved { zone: ops.zone.id, pages: freed.get() });
         freed
     }
 
-    /// One hold of the zone lock of [`drain_pages`](Self::drain_pages).
-    #[inline(never)]
-    fn drain_hold(&mut self, pages: PageCount, walk: &mut Walk) -> PageCount {
-        let ops = self.ops;
+    /// How much goes in the next hold of the zone lock, of `left` pages.
+    #[inline(always)]
+    fn begin_hold(&self, drain: &mut Drain<'_>, left: PageCount) {
+        let policy = &self.ops.on.policy().pcp;
+        drain.pages = policy.hold_pages(left, &self.ops.params(self.closed.pcp));
+        drain.blocks = policy.hold_blocks();
+        drain.freed = PageCount::ZERO;
         self.closed.pcp.events.drains.fetch_add(1, Relaxed);
-        let mut locked = ops.lock();
-        let blocks = ops.on.policy().pcp.hold_blocks();
-        let mut hold = Hold { pages, blocks, freed: PageCount::ZERO };
-        while hold.goes_on() {
-            let left = pages - hold.freed;
-            let Some((list, share)) = walk.next(left, |list| self.closed.len(list)) else { break };
-            let slots = self.closed.frames(list).unwrap_or_default();
-            let slots = &slots[..slots.len().min(share as usize)];
-            if slots.is_empty() {
-                break;
-            }
-            let taken = self.free_cold(&mut locked, (list, slots), &mut hold);
-            self.closed.drop_cold(list, taken);
-            walk.took(taken);
-        }
-        hold.freed
     }
 
-    /// Frees blocks of a list, coldest first, as long as the hold goes on. How many of `slots` were
-    /// taken; until they are dropped from the list they are stray copies (PCP-3).
-    #[inline]
-    fn free_cold(
-        &self,
-        locked: &mut LockedZone<'_, P>,
-        (list, slots): (usize, &[AtomicU32]),
-        hold: &mut Hold,
-    ) -> u32 {
+    /// Books what went of a list.
+    #[inline(never)]
+    fn end_list(&mut self, drain: &mut Drain<'_>, locked: &mut LockedZone<'_, P>) {
+        let list = usize::from(drain.list);
+        if drain.counted > 0 {
+            let order = self.closed.pcp.lists[list].order();
+            let diff = self.ops.on.free_diff(self.closed.pcp);
+            locked.account(diff, order.pages() as i64, drain.counted);
+        }
+        self.closed.drop_cold(list, drain.taken);
+        drain.walk.took(drain.taken);
+    }
+
+    /// The next list to drain, in a hold. `false`: the hold is over.
+    #[inline(always)]
+    fn next_list(&self, drain: &mut Drain<'a>) -> bool {
+        if !drain.goes_on() {
+            return false;
+        }
+        let next = drain.walk.next(drain.pages - drain.freed, |list| self.closed.len(list));
+        let Some((list, share)) = next else { return false };
+        let slots = self.closed.frames(list).unwrap_or_default();
+        drain.list = list as u8;
+        drain.slots = &slots[..slots.len().min(share as usize)];
+        (drain.taken, drain.counted) = (0, 0);
+        !drain.slots.is_empty()
+    }
+
+    /// The next block of the list, as long as the hold goes on: the largest that its coldest ones
+    /// form, with the word of a cached block.
+    #[inline(never)]
+    fn next_block(&self, drain: &mut Drain<'_>) -> bool {
         let ops = self.ops;
         let pcp = self.closed.pcp;
-        let record = &pcp.lists[list];
+        let record = &pcp.lists[usize::from(drain.list)];
         let order = record.order();
-        let (mut taken, mut counted) = (0, 0);
-        while hold.goes_on()
-            && let Some(slots) = slots.get(taken as usize..).filter(|slots| !slots.is_empty())
+        while drain.goes_on()
+            && let Some(slots) = drain.slots.get(drain.taken as usize..)
+            && let Some(first) = slots.first()
         {
             let (frame, run) = match order {
                 Order::ZERO => {
-                    let most = (hold.pages - hold.freed).blocks(order);
+                    let most = (drain.pages - drain.freed).blocks(order);
                     self.cold_run(slots, record.cached, most)
                 }
-                _ => (slots[0].load(Relaxed), 0),
+                _ => (first.load(Relaxed), 0),
             };
-            taken += 1 << run;
+            drain.taken += 1 << run;
             // Pages that are freed as one block are one.
-            hold.blocks -= 1;
-            hold.freed += PageCount::of_blocks(1 << run, order);
+            drain.blocks -= 1;
+            drain.freed += PageCount::of_blocks(1 << run, order);
             if ops.on.word(frame).load(Relaxed) != record.cached {
                 pcp.events.double_frees.fetch_add(1, Relaxed);
                 continue;
@@ -161,19 +212,11 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             if run > 0 {
                 self.join_words(frame, run);
             }
-            let whole = Order::new(order.get() + run).unwrap_or(Order::MAX);
-            let idx = frame - ops.zone.frame_base as u32;
-            let LockedZone { buddy, frames, .. } = &mut *locked;
-            if buddy.free_block(frames, idx, whole, FreeFlags::default()).is_ok() {
-                counted += 1 << run;
-            } else {
-                pcp.events.double_frees.fetch_add(1, Relaxed);
-            }
+            (drain.frame, drain.run) = (frame, run as u8);
+            drain.whole = Order::new(order.get() + run).unwrap_or(Order::MAX);
+            return true;
         }
-        if counted > 0 {
-            locked.account(ops.on.free_diff(pcp), order.pages() as i64, counted);
-        }
-        taken
+        false
     }
 
     /// The largest block that the coldest pages form, all of them as they should be: its first
@@ -182,7 +225,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// Freed one by one, each of them but the last finds its buddy on the far side still held, so
     /// it only joins the half that is there; the last one completes the block. Free lists, order of
     /// lists included, end as if the block had been freed at once, which is what the caller does.
-    #[inline(never)]
+    #[inline]
     fn cold_run(&self, slots: &[AtomicU32], cached: u64, most: u32) -> (u32, u32) {
         let on = self.ops.on;
         let first = slots[0].load(Relaxed);
@@ -227,20 +270,22 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         words[0].store(head.0, Relaxed);
     }
 
-    /// Empties the pcp and opens it. Returns the pages moved.
-    pub fn drain(mut self) -> u64 {
-        let ops = self.ops;
+    /// Empties the pcp. Returns the pages moved.
+    #[inline]
+    pub fn drain(&mut self) -> u64 {
         let mut pages = 0;
-        let chunk = ops.on.policy().pcp.drain.all;
-        let params = self.closed.pcp.params(&ops.on.fixed());
         while !self.closed.is_empty() {
-            let some = chunk.pages(self.closed.count(), &params);
-            pages += u64::from(self.drain_pages(some, 0));
+            pages += u64::from(self.drain_pages(self.chunk(), 0));
         }
         self.closed.release(PageCount::ZERO);
-        drop(self);
-        ops.clear_below_high();
         pages
+    }
+
+    /// Pages of the next bulk free, where all go.
+    #[inline(never)]
+    fn chunk(&self) -> PageCount {
+        let params = self.closed.pcp.params(&self.ops.on.fixed());
+        self.ops.on.policy().pcp.drain.all.pages(self.closed.count(), &params)
     }
 
     /// Drains what a remote zone's store gives back when it was not used for three refreshes

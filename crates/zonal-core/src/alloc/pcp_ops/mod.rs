@@ -39,16 +39,23 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
     /// Closes a pcp of the zone, unless another thread has it closed or the platform cannot fence.
     #[inline]
     pub fn try_close(ops: ZoneOps<'s, 'a, P>, pcp: &'a Pcp) -> Option<Self> {
-        let _masked = Masked::new(&ops.on.platform);
-        let closed = pcp.try_close(&ops.on.platform, ops.zone, ops.on.slots)?;
-        Some(PcpOps { ops, closed, _masked }.without_parked())
+        Self::close_if(ops, pcp, true)
     }
 
     /// The same, waiting while another thread has it closed. `None` only if the platform cannot
     /// fence.
+    #[inline]
     pub fn close(ops: ZoneOps<'s, 'a, P>, pcp: &'a Pcp) -> Option<Self> {
+        Self::close_if(ops, pcp, false)
+    }
+
+    /// The one or (not `at_once`) the other.
+    #[inline]
+    pub fn close_if(ops: ZoneOps<'s, 'a, P>, pcp: &'a Pcp, at_once: bool) -> Option<Self> {
         let _masked = Masked::new(&ops.on.platform);
-        let closed = pcp.close(&ops.on.platform, ops.zone, ops.on.slots)?;
+        let platform = &ops.on.platform;
+        let shut = if at_once { pcp.shut(platform) } else { pcp.shut_patiently(platform) };
+        let closed = shut?.closed(ops.zone, ops.on.slots);
         Some(PcpOps { ops, closed, _masked }.without_parked())
     }
 

@@ -2,7 +2,8 @@
 
 use super::PcpOps;
 use crate::alloc::zone_ops::Want;
-use crate::buddy::Mode;
+use crate::buddy::Batch;
+use crate::pcp::sink::Sink;
 use crate::pcp::tune;
 use crate::platform::{Platform, Step};
 use crate::sync::Ordering::Relaxed;
@@ -24,9 +25,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     pub fn take(&mut self, list: usize, want: Want) -> Option<Pfn> {
         loop {
             if self.closed.len(list) == 0 && self.refill(list, want) == 0 {
-                let mut state = self.closed.state_without_factor();
-                tune::on_take(&mut state);
-                self.closed.set_state_without_factor(&state);
+                self.missed();
                 return None;
             }
             let frame = self.closed.pop(list, true)?;
@@ -35,6 +34,14 @@ impl<P: Platform> PcpOps<'_, '_, P> {
                 return Some(pfn);
             }
         }
+    }
+
+    /// Nothing filled a list that an allocation found empty.
+    #[inline(never)]
+    fn missed(&mut self) {
+        let mut state = self.closed.state_without_factor();
+        tune::on_take(&mut state);
+        self.closed.set_state_without_factor(&state);
     }
 
     /// Marks a popped frame as handed out. `None`: a racing double free had put it on two stacks,
@@ -67,10 +74,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     }
 
     /// Fills an empty list from the depot, or from the buddy (LB E.6). Returns the blocks got.
-    #[inline(never)]
+    #[inline]
     pub fn refill(&mut self, list: usize, want: Want) -> u32 {
-        let ops = self.ops;
-        let (zone, pcp) = (ops.zone, self.closed.pcp);
         let taken = self.take_magazine(list);
         if taken > 0 {
             return taken;
@@ -83,39 +88,64 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         if got > 0 {
             return got;
         }
-        let cached = pcp.lists[list].cached;
-        let words = &ops.on.words[zone.frame_base..];
+        self.refill_here((list, wanted), want)
+    }
+
+    /// Fills an empty list from the buddy (LB E.6). Returns the blocks got.
+    #[inline(never)]
+    fn refill_here(&mut self, (list, wanted): (usize, u32), want: Want) -> u32 {
+        let ops = self.ops;
         let mut sink = self.closed.refill(list, wanted);
-        let base = zone.frame_base as u32;
+        let mut batch = Batch::new(want.of_buddy(), &ops.on.fallback());
         let most = ops.on.policy().pcp.hold_blocks();
-        let (mut got, mut mode) = (0, Mode::default());
         loop {
             let asked = sink.room().min(most);
-            let mut locked = ops.lock();
-            let LockedZone { buddy, frames, .. } = &mut locked;
-            let mut boosts = 0;
             // The next hold knows that no claim worked: each one that is tried boosts the marks.
-            let some = buddy.take_part(
-                frames,
-                want.of_buddy(),
-                (asked, &mut mode),
-                &ops.on.fallback(),
-                &mut |event| ops.on_fallback(event, &mut boosts),
-                |idx| {
-                    words[idx as usize].store(cached, Relaxed);
-                    sink.give(base + idx);
-                },
-            );
-            locked.account(ops.on.free_diff(pcp), -(want.order.pages() as i64), some);
-            ops.boost(boosts, want.flags);
-            got += some;
-            pcp.events.refills.fetch_add(u64::from(some > 0), Relaxed);
+            batch.ask(asked);
+            let some = self.refill_part((list, &mut sink), want, &mut batch);
             if some < asked || sink.room() == 0 {
                 break;
             }
         }
+        let got = sink.got();
         self.closed.refilled(list, sink);
-        ops.on.platform.cost(Step::Moved { zone: zone.id, pages: got << want.order.get() });
+        ops.on.platform.cost(Step::Moved { zone: ops.zone.id, pages: got << want.order.get() });
         got
+    }
+
+    /// One hold of the zone lock of [`refill_here`](Self::refill_here).
+    #[inline]
+    fn refill_part(
+        &self,
+        (list, sink): (usize, &mut Sink<'_>),
+        want: Want,
+        batch: &mut Batch,
+    ) -> u32 {
+        let mut locked = self.ops.lock();
+        let LockedZone { buddy, frames, .. } = &mut locked;
+        let mut boosts = 0;
+        let some = buddy.take_part(
+            frames,
+            batch,
+            &mut |event| self.ops.on_fallback(event, &mut boosts),
+            |idx, pieces| self.give_run(list, sink, idx, pieces),
+        );
+        let pcp = self.closed.pcp;
+        let pages = pcp.lists[list].order().pages();
+        locked.account(self.ops.on.free_diff(pcp), -(pages as i64), some);
+        self.ops.boost(boosts, want.flags);
+        pcp.events.refills.fetch_add(u64::from(some > 0), Relaxed);
+        some
+    }
+
+    /// Gives blocks of the zone that follow one another to a list.
+    #[inline(never)]
+    fn give_run(&self, list: usize, sink: &mut Sink<'_>, idx: u32, pieces: u32) {
+        let record = &self.closed.pcp.lists[list];
+        let first = self.ops.zone.frame_base as u32 + idx;
+        for frame in (0..pieces).map(|i| first + (i << record.order_bits)) {
+            self.ops.on.word(frame).store(record.cached, Relaxed);
+            sink.give(frame);
+        }
     }
 }

@@ -167,7 +167,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
             return Ok(pfn);
         }
         let search = Search::new(self.on, &request.of_block(order));
-        let search = search.map_err(|error| refuse(error.into()))?;
+        let mut search = search.map_err(|error| refuse(error.into()))?;
         // Nothing is drained, reclaimed or waited for where no zone can ever have the pages.
         let longest = search.longest_possible(request.align);
         if request.pages > longest {

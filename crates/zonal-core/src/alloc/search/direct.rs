@@ -1,7 +1,7 @@
 //! Direct reclaim: a request frees pages itself when no zone has room (LB D.5, H.4).
 
 use super::Search;
-use crate::alloc::cpu_ops::drain_all;
+use super::slow::Next;
 use crate::alloc::node_ops::reclaim::{pages_freed, reclaimable, slab_of};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
@@ -12,7 +12,7 @@ use crate::types::{Order, ZoneKind};
 use crate::zone::watermark::{Watermark, ZoneSnapshot};
 
 /// Direct reclaims in a row that freed nothing before a request gives up (LB D.5).
-const NO_PROGRESS_MAX: u32 = 16;
+const NO_PROGRESS_MAX: u16 = 16;
 /// The same in time: consumers may be slow, and the answer is to come all the same.
 const NO_PROGRESS_NS: u64 = 1_000_000_000;
 /// Longest wait of a request for the background reclaimer, before it reclaims itself (LB H.5).
@@ -20,50 +20,112 @@ const THROTTLE_NS: u64 = 1_000_000_000;
 /// The same in waits, for platforms whose clock stands still.
 const THROTTLE_WAITS_MAX: u32 = 64;
 /// Most direct reclaims of one request: others may take all freed pages each time.
-const DIRECT_MAX: u32 = 1 << 12;
+const DIRECT_MAX: u16 = 1 << 12;
+
+/// Direct reclaims of a request: each is followed by walks, as long as that may help (LB D.5).
+#[derive(Clone, Copy, Default)]
+pub(super) struct Reclaims {
+    at: At,
+    /// Direct reclaims so far, and those in a row that freed nothing.
+    tries: u16,
+    fruitless: u16,
+    /// Whether the last one freed pages.
+    freed: bool,
+    /// When one freed pages, or the first began.
+    progress_ns: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+enum At {
+    #[default]
+    Begins,
+    Reclaims,
+    /// Pages were freed, and the walk behind that found nothing.
+    Freed,
+    /// The lists are drained behind that.
+    Drained,
+    /// Nothing helped.
+    Judges,
+}
+
+impl Reclaims {
+    /// What is next; `None`: reclaim helps no more. `flags`: the rights of its walks.
+    pub fn next<P: Platform>(
+        &mut self,
+        search: &Search<'_, '_, P>,
+        flags: AllocFlags,
+    ) -> Option<Next> {
+        let platform = &search.on.platform;
+        let reclaimer = platform.reclaimer()?;
+        loop {
+            match self.at {
+                At::Begins => {
+                    // Linux waits before each direct reclaim, and has no bound on an answer.
+                    search.throttle(reclaimer);
+                    // From here on: that others were slow says nothing about what reclaim can free.
+                    self.progress_ns = platform.now_ns();
+                    self.at = At::Reclaims;
+                }
+                At::Reclaims => {
+                    if self.tries == DIRECT_MAX {
+                        return None;
+                    }
+                    self.tries += 1;
+                    self.freed = search.direct(flags, reclaimer) > 0;
+                    self.at = At::Judges;
+                    if self.freed {
+                        search.reconsider();
+                        self.at = At::Freed;
+                        return Some(Next::Walk(flags));
+                    }
+                }
+                At::Freed => {
+                    search.unreserve_highatomic(false);
+                    self.at = At::Drained;
+                    return Some(Next::DrainAll);
+                }
+                At::Drained => {
+                    self.at = At::Judges;
+                    return Some(Next::Walk(flags));
+                }
+                At::Judges => {
+                    if !self.goes_on(search, flags, reclaimer) {
+                        return None;
+                    }
+                    platform.relax();
+                    self.at = At::Reclaims;
+                }
+            }
+        }
+    }
+
+    /// Whether another direct reclaim may help.
+    fn goes_on<P: Platform>(
+        &mut self,
+        search: &Search<'_, '_, P>,
+        flags: AllocFlags,
+        reclaimer: &dyn Reclaimer,
+    ) -> bool {
+        let Search { gfp, order, .. } = *search;
+        let costly = order > Order::COSTLY;
+        let may_repeat = !gfp.contains(Gfp::NORETRY)
+            && (!costly || gfp.contains(Gfp::RETRY_MAYFAIL))
+            && search.may_help(flags, reclaimer);
+        self.fruitless = if self.freed && !costly { 0 } else { self.fruitless + 1 };
+        let now_ns = search.on.platform.now_ns();
+        if self.freed {
+            self.progress_ns = now_ns;
+        }
+        let slow = now_ns.saturating_sub(self.progress_ns) > NO_PROGRESS_NS;
+        self.fruitless <= NO_PROGRESS_MAX && !slow && may_repeat
+    }
+}
+
 impl<P: Platform> Search<'_, '_, P> {
     /// Whether the request may reclaim and the platform can.
     pub fn may_reclaim_directly(&self) -> bool {
         let idle = |reclaimer: &dyn Reclaimer| !reclaimer.is_reclaiming();
         self.gfp.contains(Gfp::DIRECT_RECLAIM) && self.on.platform.reclaimer().is_some_and(idle)
-    }
-
-    /// Reclaims directly and asks `again`, as long as that may help (LB D.5).
-    pub fn reclaim_and_retry<T>(
-        &self,
-        flags: AllocFlags,
-        again: &mut impl FnMut(AllocFlags) -> Option<T>,
-    ) -> Option<T> {
-        let reclaimer = self.on.platform.reclaimer().filter(|_| self.may_reclaim_directly())?;
-        let gfp = self.gfp;
-        let costly = self.order > Order::COSTLY;
-        let mut fruitless = 0;
-        // Linux waits before each direct reclaim, and has no bound on an answer.
-        self.throttle(reclaimer);
-        // From here on: that others were slow says nothing about what reclaim can free.
-        let mut progress_ns = self.on.platform.now_ns();
-        for _ in 0..DIRECT_MAX {
-            let freed = self.direct(flags, reclaimer);
-            if freed > 0
-                && let Some(got) = self.retry(flags, again)
-            {
-                return Some(got);
-            }
-            let may_repeat = !gfp.contains(Gfp::NORETRY)
-                && (!costly || gfp.contains(Gfp::RETRY_MAYFAIL))
-                && self.may_help(flags, reclaimer);
-            fruitless = if freed > 0 && !costly { 0 } else { fruitless + 1 };
-            let now_ns = self.on.platform.now_ns();
-            if freed > 0 {
-                progress_ns = now_ns;
-            }
-            let slow = now_ns.saturating_sub(progress_ns) > NO_PROGRESS_NS;
-            if fruitless > NO_PROGRESS_MAX || slow || !may_repeat {
-                return None;
-            }
-            self.on.platform.relax();
-        }
-        None
     }
 
     /// Before a request reclaims: where the reserve is half gone, it waits for the background
@@ -141,12 +203,8 @@ impl<P: Platform> Search<'_, '_, P> {
         freed.max(u64::from(ready))
     }
 
-    /// Walks again after reclaim freed pages; the second time with the pcps emptied.
-    fn retry<T>(
-        &self,
-        flags: AllocFlags,
-        again: &mut impl FnMut(AllocFlags) -> Option<T>,
-    ) -> Option<T> {
+    /// Before the first walk behind a direct reclaim that freed pages.
+    fn reconsider(&self) {
         #[cfg(feature = "history")]
         if self.on.policy().zonelist.cache.reconsiders()
             && let Some(cache) = self.cache
@@ -154,11 +212,6 @@ impl<P: Platform> Search<'_, '_, P> {
             // The zones were marked before there was this progress (LB G.6, patch B).
             cache.reconsider(self.on.platform.now_ns());
         }
-        again(flags).or_else(|| {
-            self.unreserve_highatomic(false);
-            drain_all(self.on);
-            again(flags)
-        })
     }
 
     /// Whether some zone would have room if all reclaimable pages were free (LB D.5,

@@ -20,7 +20,6 @@ mod walk;
 #[path = "../../history/alloc/search/zlc.rs"]
 mod zlc;
 
-use super::cpu_ops::CpuOps;
 use super::node_ops::NodeOps;
 use super::request::{AllocError, Refusal, Request};
 use super::tables::Tables;
@@ -31,7 +30,7 @@ use crate::platform::reclaimer::Reclaimer;
 #[cfg(feature = "history")]
 use crate::policy::walk::ZonelistCaching;
 use crate::policy::walk::{DirtySpread, NoFragment, ReclaimingNodes};
-use crate::types::{CpuId, Migratetype, NodeId, Order, ZoneId, ZoneKind};
+use crate::types::{Migratetype, NodeId, Order, ZoneId, ZoneKind};
 use crate::zone::state::Zone;
 use crate::zone::watermark::{Watermark, ZoneSnapshot};
 #[cfg(feature = "history")]
@@ -50,7 +49,7 @@ pub(super) struct Search<'s, 'a, P> {
     pub highest: ZoneKind,
     pub zonelist: &'a [ZoneId],
     /// Position of the first zone the request may use.
-    pub first: usize,
+    pub first: u32,
     pub nofragment: bool,
     /// Its page is about to be written to: nodes with much dirty are passed at first.
     pub spreads_dirty: bool,
@@ -85,6 +84,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         let usable = |zone: &ZoneId| on.zone(*zone).kind() <= highest;
         let first = zonelist.iter().position(usable).ok_or(refuse(Refusal::NoZone(node)))?;
         let nofragment = on.grouping() && keeps_types_apart(on, on.zone(zonelist[first]));
+        let first = first as u32;
         let policy = &on.policy().zonelist;
         let spreads_dirty = policy.dirty == DirtySpread::Node && gfp.contains(Gfp::WRITE);
         let passes = policy.reclaiming == ReclaimingNodes::Passed;
@@ -115,25 +115,23 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     fn node_ops(&self, node: NodeId) -> NodeOps<'s, 'a, P> {
         NodeOps::new(self.on, node)
     }
-    fn cpu_ops(&self, cpu: CpuId) -> CpuOps<'s, 'a, P> {
-        CpuOps::new(self.on, cpu)
-    }
 
     fn allows(&self, zone: &Zone) -> bool {
         zone.kind() <= self.highest
     }
     /// The first zone the request may use.
     pub fn preferred(&self) -> &'a Zone {
-        self.on.zone(self.zonelist[self.first])
+        self.on.zone(self.zonelist[self.first as usize])
     }
     /// The zones the request may use, each with its position on the list.
+    #[cfg(feature = "history")]
     pub fn usable(&self) -> impl Iterator<Item = (usize, &'a Zone)> {
         let zones = self.zonelist.iter().map(|id| self.on.zone(*id));
-        zones.enumerate().skip(self.first).filter(|(_, zone)| self.allows(zone))
+        zones.enumerate().skip(self.first as usize).filter(|(_, zone)| self.allows(zone))
     }
     /// The zones the request may use.
     pub fn allowed(&self) -> impl Iterator<Item = &'a Zone> {
-        let zones = self.zonelist[self.first..].iter().map(|id| self.on.zone(*id));
+        let zones = self.zonelist[self.first as usize..].iter().map(|id| self.on.zone(*id));
         zones.filter(move |zone| self.allows(zone))
     }
     /// The request's zones, the first of each run of zones of one node (LB D.6).

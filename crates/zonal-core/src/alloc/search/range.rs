@@ -13,6 +13,7 @@
 use core::cell::Cell;
 use core::ops::Range;
 
+use super::slow::Slow;
 use super::{Search, reserve_flags, slow_flags, watermark_of};
 use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::range::{Obstacle, Owned, RangeRefusal};
@@ -104,7 +105,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         self.allowed().for_each(|zone| _ = self.zone_ops(zone).drain_depots());
         let flags = reserve_flags(self.gfp, self.is_reclaiming());
         let flags = flags.unwrap_or(slow_flags(self.gfp, Order::ZERO));
-        take(flags).or_else(|| self.drain_and_retry(flags, take))
+        take(flags).or_else(|| self.go_slowly(Slow::of_drains(flags), take))
     }
 
     /// Asks `take` with the rights of each step of LB D.5, until it has what it wants.
@@ -114,21 +115,20 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     }
 
     fn escalate_slow<T>(&self, mut take: impl FnMut(AllocFlags) -> Option<T>) -> Option<T> {
-        self.on.events.slow_paths.fetch_add(1, Relaxed);
-        self.allowed().for_each(|zone| _ = self.zone_ops(zone).drain_depots());
-        let mut flags = slow_flags(self.gfp, Order::ZERO);
-        self.wake_reclaimers(flags);
-        if let Some(got) = take(flags) {
-            return Some(got);
-        }
-        if let Some(reserve) = reserve_flags(self.gfp, self.is_reclaiming()) {
-            flags = reserve | AllocFlags::from_bits(flags.bits() & AllocFlags::KSWAPD.bits());
+        self.go_slowly(Slow::of_range(self), &mut take)
+    }
+
+    fn go_slowly<T>(
+        &self,
+        mut slow: Slow,
+        take: &mut impl FnMut(AllocFlags) -> Option<T>,
+    ) -> Option<T> {
+        while let Some(flags) = slow.walk(self) {
             if let Some(got) = take(flags) {
                 return Some(got);
             }
         }
-        let reclaimed = self.reclaim_and_retry(flags, &mut take);
-        reclaimed.or_else(|| self.drain_and_retry(flags, &mut take))
+        None
     }
 
     /// The zone as it is once all but one of `pages` are gone.

@@ -1,11 +1,12 @@
 //! The walk over a zonelist (LB D.4): the first zone that may spare the block gives it.
 
 use super::Search;
-use super::walk::{Seen, Visit, Walk};
+use super::walk::{Dirty, Seen, Visit, Walk};
 #[cfg(feature = "history")]
-use super::zlc::{first_zone, original, rounds};
+use super::zlc::scan_cached;
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
+#[cfg(feature = "history")]
 use crate::policy::walk::ZonelistCaching;
 use crate::types::Pfn;
 use crate::zone::state::Zone;
@@ -21,80 +22,85 @@ impl<'a, P: Platform> Visit<'a, P> for Take {
     fn see(&mut self, _: Seen<'a>) {}
     #[inline]
     fn serve(&mut self, walk: &Walk<'_, '_, 'a, P>, zone: &'a Zone) -> Option<Pfn> {
-        walk.take(zone)
-    }
-}
-
-impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
-    /// A block, if a zone can spare one (LB D.4).
-    pub fn scan(&self, flags: AllocFlags) -> Option<Pfn> {
-        self.scan_with(&mut Take, flags)
-    }
-
-    /// The walk, as often as it takes.
-    pub fn scan_with<V: Visit<'a, P>>(
-        &self,
-        visit: &mut V,
-        mut flags: AllocFlags,
-    ) -> Option<V::Block> {
-        let preferred = self.preferred();
         loop {
-            let walk = Walk { search: self, flags, preferred };
-            match once(&walk, visit) {
-                Ok(block) => return Some(block),
-                // Nodes that were passed are asked after all.
-                Err(()) if flags.contains(AllocFlags::PASS_RECLAIMING) => {
-                    flags = flags.without(AllocFlags::PASS_RECLAIMING);
-                }
-                // Without a block, or on the way to another node: types may be mixed after all.
-                Err(()) if flags.contains(AllocFlags::NOFRAGMENT) => {
-                    flags = flags.without(AllocFlags::NOFRAGMENT);
-                }
-                Err(()) => return None,
+            match walk.search.take(zone, walk.flags) {
+                None if walk.zone_ops(zone).grew(walk.search.order) => {}
+                taken => return taken,
             }
         }
     }
 }
 
-#[inline]
-fn once<'a, P: Platform, V: Visit<'a, P>>(
-    walk: &Walk<'_, '_, 'a, P>,
-    visit: &mut V,
-) -> Result<V::Block, ()> {
-    visit.see(Seen::Starts(walk.flags));
-    match walk.search.on.policy().zonelist.cache {
-        ZonelistCaching::None => plain(walk, visit),
+/// Where a walk is.
+pub struct Place {
+    /// The rights it still has.
+    flags: AllocFlags,
+    /// Position of the next zone.
+    at: u32,
+    dirty: Dirty,
+}
+
+impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
+    /// A block, if a zone can spare one (LB D.4).
+    #[inline]
+    pub fn scan(&self, flags: AllocFlags) -> Option<Pfn> {
+        self.scan_with(&mut Take, flags)
+    }
+
+    /// The walk, as often as it takes. The zone is asked for its block here, not below the walk.
+    #[inline]
+    pub fn scan_with<V: Visit<'a, P>>(&self, visit: &mut V, flags: AllocFlags) -> Option<V::Block> {
         #[cfg(feature = "history")]
-        ZonelistCaching::Original | ZonelistCaching::Reconsider => {
-            rounds(walk, visit, |visit, cached, at| original(walk, visit, cached, at))
+        if self.on.policy().zonelist.cache != ZonelistCaching::None {
+            return scan_cached(self, visit, flags);
         }
-        #[cfg(feature = "history")]
-        ZonelistCaching::FirstZone | ZonelistCaching::FirstZoneReconsider => {
-            rounds(walk, visit, |visit, cached, at| first_zone(walk, visit, cached, at))
+        let mut place = self.begin(visit, flags);
+        while let Some(zone) = self.next_zone(visit, &mut place) {
+            let walk = Walk { search: self, flags: place.flags, preferred: self.preferred() };
+            if let Some(block) = visit.serve(&walk, zone) {
+                return Some(block);
+            }
+        }
+        None
+    }
+
+    /// A walk begins.
+    fn begin<V: Visit<'a, P>>(&self, visit: &mut V, flags: AllocFlags) -> Place {
+        visit.see(Seen::Starts(flags));
+        Place { flags, at: self.first, dirty: None }
+    }
+
+    /// The next zone that may spare the block; since 4.4 every zone is looked at, every time.
+    #[inline(never)]
+    fn next_zone<V: Visit<'a, P>>(&self, visit: &mut V, place: &mut Place) -> Option<&'a Zone> {
+        let preferred = self.preferred();
+        loop {
+            let walk = Walk { search: self, flags: place.flags, preferred };
+            while let Some(id) = self.zonelist.get(place.at as usize) {
+                place.at += 1;
+                let zone = self.on.zone(*id);
+                if !self.allows(zone) || walk.passes_dirty(visit, zone, &mut place.dirty) {
+                    continue;
+                }
+                if walk.stays_on_node(visit, zone).is_err() {
+                    break;
+                }
+                if walk.passes_reclaiming(visit, zone) {
+                    continue;
+                }
+                if walk.may_take(visit, zone) || walk.node_reclaim_makes_room(visit, zone) {
+                    return Some(zone);
+                }
+            }
+            *place = self.begin(visit, fewer(place.flags)?);
         }
     }
 }
 
-/// The walk since 4.4: every zone is looked at, every time.
-fn plain<'a, P: Platform, V: Visit<'a, P>>(
-    walk: &Walk<'_, '_, 'a, P>,
-    visit: &mut V,
-) -> Result<V::Block, ()> {
-    let mut dirty = None;
-    for (_, zone) in walk.search.usable() {
-        if walk.passes_dirty(visit, zone, &mut dirty) {
-            continue;
-        }
-        walk.stays_on_node(visit, zone)?;
-        if walk.passes_reclaiming(visit, zone) {
-            continue;
-        }
-        if !walk.may_take(visit, zone) && !walk.node_reclaim_makes_room(visit, zone) {
-            continue;
-        }
-        if let Some(block) = visit.serve(walk, zone) {
-            return Ok(block);
-        }
-    }
-    Err(())
+/// The rights of the next walk behind one that found nothing; `None`: there is none.
+pub fn fewer(flags: AllocFlags) -> Option<AllocFlags> {
+    // Nodes that were passed are asked after all; then, without a block, or on the way to another
+    // node, types may be mixed after all.
+    let least = [AllocFlags::PASS_RECLAIMING, AllocFlags::NOFRAGMENT];
+    least.into_iter().find(|flag| flags.contains(*flag)).map(|flag| flags.without(flag))
 }

@@ -1,11 +1,15 @@
 //! When the first walk found nothing (LB D.5): the min watermark, reserves, and an exact refusal.
 //!
+//! [`Slow`] says what is next, and the request does it: a walk or a drain takes more stack than all
+//! decisions, and lies beside them, not below them.
+//!
 //! Direct reclaim, where the platform has any, comes first; then what waits on pcps and in
 //! the HighAtomic reserve. A request is refused only after all were emptied and every zone it may
 //! use was asked once more.
 
+use super::direct::Reclaims;
 use super::{Search, watermark_of};
-use crate::alloc::cpu_ops::drain_all;
+use crate::alloc::cpu_ops::{drain_all, drain_lists};
 use crate::alloc::request::AllocError;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::pcp::state::Pcp;
@@ -18,7 +22,7 @@ use crate::zone::watermark::{ReserveRights, Watermarks, ZoneSnapshot};
 
 /// Rounds of drain and walk before giving up: others may take what was drained. 16 is what Linux
 /// allows reclaim without progress (LB D.5).
-const ROUNDS_MAX: u32 = 16;
+const ROUNDS_MAX: u8 = 16;
 /// Between two boosts for atomic requests that failed.
 const BOOST_EVERY_NS: u64 = 1_000_000_000;
 /// Waits for isolated blocks in one round: tens of milliseconds where each gives the processor to
@@ -26,9 +30,9 @@ const BOOST_EVERY_NS: u64 = 1_000_000_000;
 const ISOLATED_WAITS_MAX: u32 = 1 << 16;
 
 /// The rounds of drain and walk so far.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Drains {
-    rounds: u32,
+    rounds: u8,
     /// The last one gave pages back, or waited for some.
     moved: bool,
     /// [`Search::activity`] before it.
@@ -52,40 +56,243 @@ impl Drains {
     }
 }
 
-impl<'a, P: Platform> Search<'_, 'a, P> {
-    /// A block for the request.
-    #[inline]
-    pub fn block(&self) -> Result<Pfn, AllocError> {
-        match self.scan(self.first_flags()) {
-            Some(pfn) => Ok(pfn),
-            None => self.block_slow(),
+/// What a request that found nothing does next. Whoever asks does it, and asks again: so what is
+/// deep, a walk or a drain, has nothing of the decisions below it on the stack.
+#[derive(Clone, Copy)]
+pub enum Next {
+    /// It walks with these rights.
+    Walk(AllocFlags),
+    /// It walks as one that does not reclaim.
+    Look(AllocFlags),
+    /// It empties all lists and depots.
+    DrainAll,
+    /// It empties the lists of its zones, without a long wait.
+    DrainOpen,
+    /// It is refused.
+    Refuse,
+}
+
+/// Where a request is on its way through LB D.5.
+#[derive(Clone, Copy)]
+enum At {
+    Begins,
+    /// The walk with the min watermark found nothing.
+    Short,
+    Reclaims(Reclaims),
+    Drains(Drains),
+    /// The lists are drained.
+    Drained(Drains),
+    /// Nothing is left to reclaim or to drain.
+    Lasts,
+    /// Another request's last resort did not help either.
+    Asks,
+    Waits,
+    /// The walk before a wait found nothing.
+    Wait,
+}
+
+/// What follows when nothing is left to reclaim or to drain.
+#[derive(Clone, Copy)]
+enum Then {
+    Refuse,
+    Last,
+    Wait,
+}
+
+/// A request that found nothing, on its way through LB D.5.
+pub struct Slow {
+    at: At,
+    then: Then,
+    /// Last resorts that were asked.
+    lasts: u8,
+    /// Its rights.
+    flags: AllocFlags,
+}
+
+impl Slow {
+    /// For a block, with the platform's last resort.
+    pub fn of_block<P: Platform>(search: &Search<'_, '_, P>) -> Slow {
+        let flags = slow_flags(search.gfp, search.order);
+        Slow { at: At::Begins, then: Then::Last, lasts: 0, flags }
+    }
+
+    /// For pages in a row.
+    pub fn of_range<P: Platform>(search: &Search<'_, '_, P>) -> Slow {
+        let flags = slow_flags(search.gfp, Order::ZERO);
+        Slow { at: At::Begins, then: Then::Refuse, lasts: 0, flags }
+    }
+
+    /// For what drains alone can bring, with these rights.
+    pub fn of_drains(flags: AllocFlags) -> Slow {
+        let at = At::Drains(Drains::default());
+        Slow { at, then: Then::Refuse, lasts: 0, flags }
+    }
+
+    /// The rights of the next walk; `None`: the request is refused. Drains on the way.
+    pub fn walk<P: Platform>(&mut self, search: &Search<'_, '_, P>) -> Option<AllocFlags> {
+        let mut drained = 0;
+        loop {
+            match self.next(search, drained) {
+                Next::Walk(flags) | Next::Look(flags) => return Some(flags),
+                Next::DrainAll => drained = drain_all(search.on),
+                Next::DrainOpen => drained = search.drain_open(),
+                Next::Refuse => return None,
+            }
         }
     }
 
+    /// One step, with its walks and drains left to the caller. `drained`: pages that the last drain
+    /// moved, if that was the last step.
     #[cold]
-    fn block_slow(&self) -> Result<Pfn, AllocError> {
-        self.on.events.slow_paths.fetch_add(1, Relaxed);
-        let mut flags = slow_flags(self.gfp, self.order);
-        self.allowed().for_each(|zone| _ = self.zone_ops(zone).drain_depots());
-        self.wake_reclaimers(flags);
-        if let Some(pfn) = self.scan(flags) {
-            return Ok(pfn);
-        }
-        let reserve = reserve_flags(self.gfp, self.is_reclaiming());
-        if let Some(reserve) = reserve {
-            let kept = AllocFlags::from_bits(flags.bits() & AllocFlags::KSWAPD.bits());
-            flags = reserve | kept;
-            if let Some(pfn) = self.scan(flags) {
-                return Ok(pfn);
+    #[inline(never)]
+    fn next<P: Platform>(&mut self, search: &Search<'_, '_, P>, drained: u64) -> Next {
+        let flags = self.flags;
+        loop {
+            match self.at {
+                At::Begins => {
+                    search.begin_slowly(flags);
+                    self.at = At::Short;
+                    return Next::Walk(flags);
+                }
+                At::Short => {
+                    self.at = self.frees(search);
+                    if let Some(reserve) = reserve_flags(search.gfp, search.is_reclaiming()) {
+                        self.flags = reserve | kept(flags);
+                        return Next::Walk(self.flags);
+                    }
+                }
+                At::Reclaims(mut reclaims) => {
+                    let next = reclaims.next(search, self.rights(search));
+                    self.at = At::Reclaims(reclaims);
+                    match next {
+                        Some(next) => return next,
+                        None => self.at = At::Drains(Drains::default()),
+                    }
+                }
+                At::Drains(mut drains) => {
+                    if drains.may_go_on(search, self.rights(search)) {
+                        drains.before = search.activity();
+                        self.at = At::Drained(drains);
+                        return match search.gfp.contains(Gfp::DIRECT_RECLAIM) {
+                            true => Next::DrainAll,
+                            false => Next::DrainOpen,
+                        };
+                    }
+                    self.at = match self.then {
+                        Then::Refuse => return Next::Refuse,
+                        Then::Last => At::Lasts,
+                        Then::Wait => At::Waits,
+                    };
+                }
+                At::Drained(mut drains) => {
+                    drains.moved = search.look_behind(drained, drains.rounds);
+                    drains.rounds += 1;
+                    self.at = At::Drains(drains);
+                    return Next::Walk(self.rights(search));
+                }
+                // LB D.5 `may_oom`.
+                At::Lasts => {
+                    if !search.gfp.contains(Gfp::DIRECT_RECLAIM) || search.is_reclaiming() {
+                        return Next::Refuse;
+                    }
+                    self.at = At::Waits;
+                    if self.lasts < ROUNDS_MAX {
+                        self.lasts += 1;
+                        self.at = At::Asks;
+                        // Another request's last resort may have helped since.
+                        return Next::Look(AllocFlags::WMARK_HIGH | kept(flags));
+                    }
+                }
+                At::Asks => {
+                    self.at = match search.out_of_memory() {
+                        true => self.frees(search),
+                        false => At::Waits,
+                    };
+                }
+                // A request that must not fail waits for others.
+                At::Waits => {
+                    if !search.waits() {
+                        return Next::Refuse;
+                    }
+                    self.then = Then::Wait;
+                    self.at = At::Wait;
+                    return Next::Walk(self.rights(search));
+                }
+                At::Wait => {
+                    if !search.on.platform.wait_for_memory() {
+                        return Next::Refuse;
+                    }
+                    self.at = self.frees(search);
+                }
             }
         }
-        let freed = self.free_and_retry(flags);
-        freed.or_else(|| self.last_resort(flags)).ok_or_else(|| {
-            self.on.events.failures.fetch_add(1, Relaxed);
-            let refusal = self.refusal(flags);
-            self.boost_for_atomic(flags);
-            refusal
-        })
+    }
+
+    /// The rights of the walks between which it reclaims and drains.
+    fn rights<P: Platform>(&self, search: &Search<'_, '_, P>) -> AllocFlags {
+        let right = match search.on.policy().reserves {
+            ReserveRights::NonBlock => AllocFlags::MIN_RESERVE,
+            ReserveRights::HighHarder => AllocFlags::NON_BLOCK,
+        };
+        if let Then::Wait = self.then { self.flags | right } else { self.flags }
+    }
+
+    /// It reclaims, where it can, then drains.
+    fn frees<P: Platform>(&self, search: &Search<'_, '_, P>) -> At {
+        match search.may_reclaim_directly() {
+            true => At::Reclaims(Reclaims::default()),
+            false => At::Drains(Drains::default()),
+        }
+    }
+}
+
+/// What a request's rights keep of waking reclaimers.
+fn kept(flags: AllocFlags) -> AllocFlags {
+    AllocFlags::from_bits(flags.bits() & AllocFlags::KSWAPD.bits())
+}
+
+impl<'a, P: Platform> Search<'_, 'a, P> {
+    /// A block for the request.
+    #[inline]
+    pub fn block(&mut self) -> Result<Pfn, AllocError> {
+        let gfp = self.gfp;
+        let mut slow = Slow::of_block(self);
+        let (mut next, mut drained) = (Next::Walk(self.first_flags()), 0);
+        // One place from which it walks: so the walk needs no frame of its own.
+        loop {
+            match next {
+                Next::Walk(flags) | Next::Look(flags) => {
+                    if let Next::Look(_) = next {
+                        self.gfp = gfp.without(Gfp::DIRECT_RECLAIM);
+                    }
+                    if let Some(pfn) = self.scan(flags) {
+                        return Ok(pfn);
+                    }
+                    self.gfp = gfp;
+                }
+                Next::DrainAll => drained = drain_all(self.on),
+                Next::DrainOpen => drained = self.drain_open(),
+                Next::Refuse => return Err(self.refuse(slow.flags)),
+            }
+            next = slow.next(self, drained);
+        }
+    }
+
+    /// Depots drained, reclaimers woken.
+    #[inline(never)]
+    fn begin_slowly(&self, flags: AllocFlags) {
+        self.on.events.slow_paths.fetch_add(1, Relaxed);
+        self.allowed().for_each(|zone| _ = self.zone_ops(zone).drain_depots());
+        self.wake_reclaimers(flags);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, flags: AllocFlags) -> AllocError {
+        self.on.events.failures.fetch_add(1, Relaxed);
+        let refusal = self.refusal(flags);
+        self.boost_for_atomic(flags);
+        refusal
     }
 
     /// Wakes the background reclaimers of the request's nodes, if the flags say so.
@@ -119,53 +326,6 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         }
     }
 
-    /// Reclaims, then drains, and asks again.
-    fn free_and_retry(&self, flags: AllocFlags) -> Option<Pfn> {
-        let mut scan = |flags| self.scan(flags);
-        let reclaimed = self.reclaim_and_retry(flags, &mut scan);
-        reclaimed.or_else(|| self.drain_and_retry(flags, &mut scan))
-    }
-
-    /// Nothing is left to reclaim or to drain: call the platform's last resort (LB D.5 `may_oom`);
-    /// a request that must not fail waits for others.
-    fn last_resort(&self, flags: AllocFlags) -> Option<Pfn> {
-        if !self.gfp.contains(Gfp::DIRECT_RECLAIM) || self.is_reclaiming() {
-            return None;
-        }
-        let kept = AllocFlags::from_bits(flags.bits() & AllocFlags::KSWAPD.bits());
-        let look = Search { gfp: self.gfp.without(Gfp::DIRECT_RECLAIM), ..*self };
-        for _ in 0..ROUNDS_MAX {
-            // Another request's last resort may have helped since.
-            if let Some(pfn) = look.scan(AllocFlags::WMARK_HIGH | kept) {
-                return Some(pfn);
-            }
-            if !self.out_of_memory() {
-                break;
-            }
-            if let Some(pfn) = self.free_and_retry(flags) {
-                return Some(pfn);
-            }
-        }
-        if !self.waits() {
-            return None;
-        }
-        let right = match self.on.policy().reserves {
-            ReserveRights::NonBlock => AllocFlags::MIN_RESERVE,
-            ReserveRights::HighHarder => AllocFlags::NON_BLOCK,
-        };
-        loop {
-            if let Some(pfn) = self.scan(flags | right) {
-                return Some(pfn);
-            }
-            if !self.on.platform.wait_for_memory() {
-                return None;
-            }
-            if let Some(pfn) = self.free_and_retry(flags | right) {
-                return Some(pfn);
-            }
-        }
-    }
-
     /// Whether the request waits for others rather than fail.
     pub fn waits(&self) -> bool {
         self.gfp.contains(Gfp::NOFAIL | Gfp::DIRECT_RECLAIM)
@@ -189,60 +349,27 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         reclaimer.out_of_memory(&OutOfMemory { gfp, order, node })
     }
 
-    /// Empties the pcps and the HighAtomic reserve and asks `again`, as long as that gave pages
-    /// back. A request that must not wait does this once, where it can win by it: without
-    /// it a refusal would not be exact.
-    pub fn drain_and_retry<T>(
-        &self,
-        flags: AllocFlags,
-        again: &mut impl FnMut(AllocFlags) -> Option<T>,
-    ) -> Option<T> {
-        let mut drains = Drains::default();
-        while self.drain_once(flags, &mut drains) {
-            if let Some(got) = again(flags) {
-                return Some(got);
-            }
-        }
-        None
-    }
-
-    /// A round of [`drain_and_retry`](Self::drain_and_retry), and before that whether there is one.
-    /// With a frame of its own: who asks goes on to take a block.
-    #[cold]
-    #[inline(never)]
-    fn drain_once(&self, flags: AllocFlags, drains: &mut Drains) -> bool {
-        if !drains.may_go_on(self, flags) {
-            return false;
-        }
-        drains.before = self.activity();
-        let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
-        let drained = if may_wait { drain_all(self.on) } else { self.drain_open() };
-        drains.moved = self.look_behind(drained, drains.rounds);
-        drains.rounds += 1;
-        true
-    }
-
     /// What a round does once the lists are drained. Returns whether anything came back.
     #[inline(never)]
-    fn look_behind(&self, drained: u64, rounds: u32) -> bool {
+    fn look_behind(&self, drained: u64, rounds: u8) -> bool {
         let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
         let waited = may_wait && (self.wait_for_isolated() | self.wait_for_growth());
-        self.allowed().for_each(|zone| self.zone_ops(zone).settle());
+        self.settle();
         // The last reserved pageblock goes when nothing else came back (LB D.5).
         let force = rounds > 0 || (drained == 0 && may_wait);
         let unreserved = self.unreserve_highatomic(force);
         drained != 0 || unreserved || waited
     }
 
-    /// Empties the pcps of the request's zones, without a long wait. Returns the pages moved.
     #[inline(never)]
+    fn settle(&self) {
+        self.allowed().for_each(|zone| self.zone_ops(zone).settle());
+    }
+
+    /// Empties the pcps of the request's zones, without a long wait. Returns the pages moved.
     fn drain_open(&self) -> u64 {
         self.on.events.drains_all.fetch_add(1, Relaxed);
-        let of_zone = |zone: &'a Zone| {
-            let cpus = self.on.each_cpu().map(|cpu| self.cpu_ops(cpu));
-            cpus.map(|ops| ops.drain_open(zone)).sum::<u64>()
-        };
-        self.allowed().map(of_zone).sum()
+        drain_lists(self.on, Some((&self.zonelist[self.first as usize..], self.highest)))
     }
 
     /// Whether some zone would have room with all pages on its pcps or moving there, and without

@@ -202,34 +202,50 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
     pub fn above_watermark(&self, zone: &Zone) -> bool {
         self.search.above_watermark(zone, self.flags)
     }
+}
 
-    /// A block of the zone, which may spare it.
+impl<'a, P: Platform> Search<'_, 'a, P> {
+    /// A block of the zone, which may spare it, as it is: from the CPU's pcp, or the buddy (LB D.4
+    /// `rmqueue`). `flags`: the walk's.
     #[inline]
-    pub fn take(&self, zone: &'a Zone) -> Option<Pfn> {
-        let Walk { search, flags, preferred } = *self;
-        let on = search.on;
-        let want = Want {
-            order: search.order,
-            mt: search.mt,
-            flags,
-            preferred: preferred.id,
-            cold: search.gfp.contains(Gfp::COLD),
-        };
-        let pfn = loop {
-            match CpuOps::running(on).take(zone, want) {
-                Some(pfn) => break pfn,
-                None if self.zone_ops(zone).grew(search.order) => {}
-                None => return None,
-            }
-        };
+    pub fn take(&self, zone: &'a Zone, flags: AllocFlags) -> Option<Pfn> {
+        let listed = self.take_listed(zone, flags);
+        let taken = listed.or_else(|| self.take_direct(zone, flags))?;
+        self.end_take(zone, flags, taken);
+        Some(taken)
+    }
+
+    /// What it wants of a zone.
+    #[inline]
+    fn want_of(&self, flags: AllocFlags) -> Want {
+        let (preferred, cold) = (self.preferred().id, self.gfp.contains(Gfp::COLD));
+        Want { order: self.order, mt: self.mt, flags, preferred, cold }
+    }
+
+    #[inline(never)]
+    fn take_listed(&self, zone: &'a Zone, flags: AllocFlags) -> Option<Pfn> {
+        CpuOps::running(self.on).take_listed(zone, self.want_of(flags))
+    }
+
+    #[inline(never)]
+    fn take_direct(&self, zone: &'a Zone, flags: AllocFlags) -> Option<Pfn> {
+        let ops = self.zone_ops(zone);
+        ops.take_direct(ops.pcp(ops.on.platform.cpu()), self.want_of(flags))
+    }
+
+    /// What follows where a block was taken.
+    #[inline(never)]
+    fn end_take(&self, zone: &'a Zone, flags: AllocFlags, pfn: Pfn) {
+        let on = self.on;
+        let running = CpuOps::running(on);
+        running.count_event(zone, on.pcp(zone.id, running.cpu), self.want_of(flags), 1);
         if flags.contains(AllocFlags::KSWAPD) && zone.has(BOOSTED) {
             zone.clear_flag(BOOSTED);
             self.zone_ops(zone).refresh_fast();
-            search.node_ops(zone.node).wake(zone, Order::ZERO, zone.kind());
+            self.node_ops(zone.node).wake(zone, Order::ZERO, zone.kind());
         }
         if flags.contains(AllocFlags::HIGHATOMIC) && on.grouping() {
-            self.zone_ops(zone).reserve_highatomic(pfn, search.order);
+            self.zone_ops(zone).reserve_highatomic(pfn, self.order);
         }
-        Some(pfn)
     }
 }

@@ -29,6 +29,7 @@ impl Want {
 impl<P: Platform> ZoneOps<'_, '_, P> {
     /// A block straight from the buddy, for orders without lists and when the pcp is closed; where
     /// CPUs own pageblocks, from the CPU's own if they have one.
+    #[inline]
     pub fn take_direct(self, pcp: &Pcp, want: Want) -> Option<Pfn> {
         if self.on.owns_pageblocks()
             && let Some(pfn) = self.owned().take(pcp, want)
@@ -168,15 +169,12 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         (idx, order): (u32, Order),
     ) {
         let LockedZone { buddy, frames, .. } = &mut *locked;
-        match buddy.free_block(frames, idx, order, FreeFlags::default()) {
-            Ok(()) => {
-                locked.account(self.on.free_diff(pcp), order.pages() as i64, 1);
-                pcp.events.direct_freed.fetch_add(order.pages(), Relaxed);
-            }
-            Err(error) => {
-                debug_assert!(matches!(error.cause, FreeCause::Corrupt), "{error}");
-                pcp.events.double_frees.fetch_add(1, Relaxed);
-            }
+        if buddy.frees(frames, idx, order, FreeFlags::default()) {
+            locked.account(self.on.free_diff(pcp), order.pages() as i64, 1);
+            pcp.events.direct_freed.fetch_add(order.pages(), Relaxed);
+        } else {
+            debug_assert!(is_corrupt(frames, idx, order));
+            pcp.events.double_frees.fetch_add(1, Relaxed);
         }
     }
 
@@ -205,7 +203,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         let mut locked = self.lock();
         let LockedZone { buddy, frames, .. } = &mut locked;
         let Some((idx, _)) = isolated(frames, pfn, order) else { return false };
-        if buddy.free_block(frames, idx, order, FreeFlags { to_tail: true }).is_ok() {
+        if buddy.frees(frames, idx, order, FreeFlags { to_tail: true }) {
             let pcp = self.pcp(self.on.platform.cpu());
             locked.account(&pcp.free_diff, order.pages() as i64, 1);
         }
@@ -309,6 +307,12 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         (0..most).take_while(|_| claimed()).for_each(|_| self.on.platform.relax());
         true
     }
+}
+
+/// Whether a block cannot be freed because its word is none that this crate writes.
+fn is_corrupt(frames: &Frames<'_>, idx: u32, order: Order) -> bool {
+    let why = buddy::why_not(frames, idx, order);
+    why.is_err_and(|error| matches!(error.cause, FreeCause::Corrupt))
 }
 
 /// The frame and the type of a block that was isolated. `None`: no isolated block of the order

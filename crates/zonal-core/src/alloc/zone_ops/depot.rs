@@ -152,7 +152,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         for slot in frames {
             let idx = slot.load(Relaxed) - self.zone.frame_base as u32;
             let LockedZone { buddy, frames, .. } = &mut *locked;
-            if buddy.free_block(frames, idx, order, FreeFlags::default()).is_ok() {
+            if buddy.frees(frames, idx, order, FreeFlags::default()) {
                 locked.account(&pcp.free_diff, order.pages() as i64, 1);
                 pages += order.pages();
             } else {

@@ -112,11 +112,17 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     }
 
     /// After pages went back: the zone may be above its high watermark again (LB E.7).
+    #[inline]
     pub fn clear_below_high(self) {
-        let zone = self.zone;
-        if !zone.has(BELOW_HIGH) {
-            return;
+        if self.zone.has(BELOW_HIGH) {
+            self.look_above_high();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_above_high(self) {
+        let zone = self.zone;
         let snapshot = zone.snapshot(ZoneKind::Movable);
         if snapshot.ok(Order::ZERO, zone.watermarks().of(Watermark::High), AllocFlags::WMARK_MIN) {
             zone.clear_flag(BELOW_HIGH);

@@ -228,7 +228,7 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
             Some(owner) if owner != pcp.cpu.0 => {
                 frames.store(idx, PageWord::moving(order, mt, None));
                 // It was taken just now, so it can be freed.
-                _ = buddy.free_block(frames, idx, order, FreeFlags { to_tail: true });
+                buddy.frees(frames, idx, order, FreeFlags { to_tail: true });
                 return None;
             }
             _ => {}
@@ -293,7 +293,7 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         let pcp = self.ops.pcp(self.ops.on.platform.cpu());
         // A word that proves the free right, so that the buddy need not look around.
         frames.store(idx, PageWord::moving(order, Migratetype::Unmovable, None));
-        if buddy.free_block(frames, idx, order, FreeFlags::default()).is_err() {
+        if !buddy.frees(frames, idx, order, FreeFlags::default()) {
             pcp.events.double_frees.fetch_add(1, Relaxed);
             return 0;
         }

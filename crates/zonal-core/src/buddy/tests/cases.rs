@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 use super::{Pair, order, request};
 use crate::buddy::{
-    Fallback, FallbackPolicy, FallbackRule, FreeCause, HighAtomicLimit, Mode, TakeRequest, Taken,
+    Batch, Fallback, FallbackPolicy, FallbackRule, FreeCause, HighAtomicLimit, TakeRequest, Taken,
 };
 use crate::frame::PageWord;
 use crate::types::Migratetype::{self, HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
@@ -203,12 +203,14 @@ fn a_batch_goes_on_stealing_without_trying_another_claim() {
     buddy.take_bulk(&frames, request(0, Reclaimable), 10, &policy, report, |_| ());
     assert_eq!(events.iter().filter(|&event| *event == Fallback::Boost).count(), 1);
     // The same in three holds of the lock.
-    let (mut events, mut mode, mut got) = (Vec::new(), Mode::Normal, Vec::new());
+    let (mut events, mut got) = (Vec::new(), Vec::new());
+    let mut batch = Batch::new(request(0, Reclaimable), &policy);
     let mut parts = pair.zone.clone();
     for n in [4, 4, 2] {
         let (buddy, frames) = parts.parts();
-        let (report, out) = (&mut |event| events.push(event), |idx| got.push(idx));
-        buddy.take_part(&frames, request(0, Reclaimable), (n, &mut mode), &policy, report, out);
+        let report = &mut |event| events.push(event);
+        batch.ask(n);
+        buddy.take_part(&frames, &mut batch, report, |first, n| got.extend(first..first + n));
     }
     assert_eq!(events.iter().filter(|&event| *event == Fallback::Boost).count(), 1);
     let whole = pair.take(request(0, Reclaimable), Some(10));

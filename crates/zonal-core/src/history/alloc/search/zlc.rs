@@ -12,9 +12,12 @@
 //! So in the original a request whose first zone stays below its watermark reclaims it every time;
 //! with the fix, once a second.
 
+use super::Search;
+use super::scan::fewer;
 use super::walk::{Seen, Visit, Walk};
+use crate::gfp::AllocFlags;
 use crate::platform::Platform;
-use crate::policy::walk::CacheMark;
+use crate::policy::walk::{CacheMark, ZonelistCaching};
 use crate::reclaim::NodeReclaim;
 use crate::zone::state::Zone;
 use crate::zonelist::cache::ZonelistCache;
@@ -30,7 +33,7 @@ enum Verdict {
 }
 
 /// How one request uses the cache of its list: over two rounds at most.
-pub struct Use<'a> {
+struct Use<'a> {
     /// `None`: the list has no cache, and every zone is worth a look.
     cache: Option<&'a ZonelistCache>,
     /// Full zones are passed.
@@ -56,8 +59,34 @@ impl Use<'_> {
     }
 }
 
+/// The walk, as often as it takes, under a policy with caches.
+pub fn scan_cached<'a, P: Platform, V: Visit<'a, P>>(
+    search: &Search<'_, 'a, P>,
+    visit: &mut V,
+    mut flags: AllocFlags,
+) -> Option<V::Block> {
+    loop {
+        visit.see(Seen::Starts(flags));
+        let walk = Walk { search, flags, preferred: search.preferred() };
+        let block = match search.on.policy().zonelist.cache {
+            ZonelistCaching::Original | ZonelistCaching::Reconsider => {
+                rounds(&walk, visit, |visit, cached, at| original(&walk, visit, cached, at))
+            }
+            ZonelistCaching::None
+            | ZonelistCaching::FirstZone
+            | ZonelistCaching::FirstZoneReconsider => {
+                rounds(&walk, visit, |visit, cached, at| first_zone(&walk, visit, cached, at))
+            }
+        };
+        match block {
+            Ok(block) => return Some(block),
+            Err(()) => flags = fewer(flags)?,
+        }
+    }
+}
+
 /// Walks over the zones that are worth a look, and does `one` at each.
-pub fn rounds<'a, P: Platform, V: Visit<'a, P>>(
+fn rounds<'a, P: Platform, V: Visit<'a, P>>(
     walk: &Walk<'_, '_, 'a, P>,
     visit: &mut V,
     one: impl Fn(&mut V, &mut Use<'a>, (usize, &'a Zone)) -> Option<V::Block>,
@@ -86,7 +115,7 @@ pub fn rounds<'a, P: Platform, V: Visit<'a, P>>(
 }
 
 /// One zone up to 3.0 (LB G.5): the cache comes into use after the first zone looked at.
-pub fn original<'a, P: Platform, V: Visit<'a, P>>(
+fn original<'a, P: Platform, V: Visit<'a, P>>(
     walk: &Walk<'_, '_, 'a, P>,
     visit: &mut V,
     cached: &mut Use<'a>,
@@ -112,7 +141,7 @@ pub fn original<'a, P: Platform, V: Visit<'a, P>>(
 
 /// One zone of 3.1 to 4.3 (LB G.6, patch A): the cache comes into use where the first zone fails
 /// its watermark.
-pub fn first_zone<'a, P: Platform, V: Visit<'a, P>>(
+fn first_zone<'a, P: Platform, V: Visit<'a, P>>(
     walk: &Walk<'_, '_, 'a, P>,
     visit: &mut V,
     cached: &mut Use<'a>,
