@@ -27,6 +27,7 @@
 use core::num::NonZeroU64;
 
 use super::cpu_ops::CpuOps;
+use super::own_blocks;
 use super::pcp_ops::PcpOps;
 use super::plain::{SEARCHED, kind, type_of};
 use super::request::{AllocError, FreeError, Request};
@@ -70,7 +71,7 @@ pub(super) fn own<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a
 
 /// The CPU whose pcp a fast operation may take a block from, for a request from this node.
 #[inline(always)]
-fn cpu_for<P: Platform>(on: &Tables<'_, P>, node: Option<NodeId>) -> Option<CpuId> {
+pub(super) fn cpu_for<P: Platform>(on: &Tables<'_, P>, node: Option<NodeId>) -> Option<CpuId> {
     let cpu = on.platform.cpu();
     if node.is_some_and(|node| node != on.node_of(cpu)) {
         return None;
@@ -382,7 +383,7 @@ pub(super) fn alloc_by_core<P: Platform>(
     }
 }
 
-/// A block from the running CPU's pcp as it is, or of a magazine.
+/// A block from the running CPU's pcp as it is, of a magazine, or of the CPU's own pageblocks.
 #[inline(never)]
 fn take_unready<P: Platform>(
     on: &Tables<'_, P>,
@@ -391,6 +392,9 @@ fn take_unready<P: Platform>(
     node: Option<NodeId>,
 ) -> Option<Pfn> {
     let request = Request { order, gfp, node };
+    if on.owns_pageblocks() {
+        return own_blocks::take(on, &request);
+    }
     take(on, &request, 0).or_else(|| take_refilled(on, &request))
 }
 
@@ -424,6 +428,9 @@ pub(super) fn free_by_core<P: Platform>(
     pfn: Pfn,
     order: Order,
 ) -> Result<(), FreeError> {
+    if on.owns_pageblocks() {
+        return own_blocks::put(on, (pfn, order));
+    }
     if put(on, (pfn, order), 0) {
         return Ok(());
     }

@@ -22,9 +22,9 @@
 //! | `node_ops` | a node | node reclaim, the background reclaimer |
 //! | `search` | a request | the walk over zones, the slow path, direct reclaim |
 //!
-//! In front of them `fast` serves what needs no decision from the running CPU's own pcp;
-//! `bulk` serves many single pages in one hold of a pcp, and
-//! `range` hands out pages in a row, of any number, on top of `search` and `zone_ops`.
+//! In front of them `fast` serves what needs no decision from the running CPU's own pcp, and
+//! `own_blocks` from the pageblocks that it owns; `bulk` serves many single pages in one hold of a
+//! pcp, and `range` hands out pages in a row, of any number, on top of `search` and `zone_ops`.
 //! `recorded` tells what a recorded kernel's reclaimer did to lists and watermarks.
 //!
 //! Beside them `stats` and `areas` show figures, `explain` follows a request's walk and changes
@@ -50,6 +50,7 @@ mod held;
 pub mod hot;
 mod limits;
 mod node_ops;
+mod own_blocks;
 mod pcp_ops;
 mod plain;
 pub mod range;

@@ -3,6 +3,7 @@
 
 use crate::gfp::{Gfp, ZoneKinds};
 use crate::pcp::lists::ListMap;
+use crate::pcp::owner::Pageblocks;
 use crate::pcp::state::Pcp;
 use crate::policy::Policy;
 use crate::policy::walk::DirtySpread;
@@ -51,10 +52,14 @@ pub(super) fn type_of(blocks: &[AtomicU8], block_shift: u64, pfn: Pfn) -> Option
 /// Which requests may be served by the fast path, and from which list. Never changes.
 #[derive(Debug)]
 pub(super) struct Plain {
-    /// A request with one of these flags is not plain: any where each allocation is recorded.
+    /// A request with one of these flags is not plain: any where each allocation is recorded, or
+    /// there are no lists.
     pub others: u32,
     /// A request with one of these flags is for the search.
     pub searched: u32,
+    /// By the flags of [`WHAT`]: the type of a request whose search begins at the zone that its
+    /// CPU prefers.
+    types: [Option<Migratetype>; WHAT as usize + 1],
     /// By the order and the flags of [`WHAT`].
     lists: [[u8; WHAT as usize + 1]; ROWS],
     /// By the order and a pageblock's type.
@@ -69,9 +74,11 @@ impl Plain {
         (zones, kinds): (&[Zone], ZoneKinds),
         (nodes, zonelist): (&[Node], &[ZoneId]),
     ) -> Plain {
+        let no_lists = policy.pcp.pageblocks == Pageblocks::Owned;
         let mut plain = Plain {
-            others: if policy.numa.records() { u32::MAX } else { 0 },
+            others: if policy.numa.records() || no_lists { u32::MAX } else { 0 },
             searched: 0,
+            types: [None; WHAT as usize + 1],
             lists: [[NO_LIST; WHAT as usize + 1]; ROWS],
             by_type: [[NO_LIST; TYPES]; ROWS],
         };
@@ -103,6 +110,7 @@ impl Plain {
             if !starts_at_preferred(gfp, false) {
                 continue;
             }
+            plain.types[what as usize] = Some(mt);
             for order in Order::all() {
                 if let Some(list) = map.get(order, mt) {
                     plain.lists[order.index()][what as usize] = list as u8;
@@ -136,6 +144,16 @@ impl Plain {
             let (serves, types) = (bits(&self.lists[order]), bits(&self.by_type[order]) as u8);
             pcps.iter_mut().for_each(|pcp| pcp.serve(list, serves, types));
         }
+    }
+
+    /// The type of a request that no flag leaves to the search, and whose search begins at the zone
+    /// that its CPU prefers.
+    #[inline(always)]
+    pub fn type_of_request(&self, gfp: Gfp) -> Option<Migratetype> {
+        if gfp.bits() & self.searched != 0 {
+            return None;
+        }
+        self.types[kind(gfp) as usize]
     }
 
     /// The list of a block by the type that its pageblock has now; as [`list`](Self::list).

@@ -23,6 +23,8 @@
 //!   number of those.
 //! - **OWNER-4** the owner of a pageblock changes under the zone lock *and* the lock of the owner
 //!   that it leaves or gets. Who holds either knows it.
+//! - **OWNER-5** a pageblock's `shape` says which words of `free` are free as a whole and which in
+//!   part, and `listed` which list it is on, so that a request reads few of the words.
 //!
 //! # What it does not do
 //! The interleaving model (crates/zonal/tests/loom_owner.rs) compiles this very file. It knows no
@@ -63,6 +65,9 @@ pub struct OwnedBlock {
     pub(super) next: AtomicU32,
     prev: AtomicU32,
     mt: AtomicU32,
+    /// [`Shape`] of `free`, and one more than the order of the list that it is on (OWNER-5).
+    pub(super) shape: AtomicU32,
+    listed: AtomicU32,
     pub(super) free: [AtomicU64; WORDS],
 }
 
@@ -84,10 +89,35 @@ impl OwnedBlock {
         let word = self.free.get((page / u64::BITS) as usize);
         word.is_some_and(|word| word.load(Relaxed) >> (page % u64::BITS) & 1 == 1)
     }
-    fn store(&self, bits: &Bits) {
-        for (cell, word) in self.free.iter().zip(bits) {
-            cell.store(*word, Relaxed);
-        }
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        self.free.get(at).map_or(0, |word| word.load(Relaxed))
+    }
+    #[inline]
+    fn shape(&self) -> Shape {
+        Shape(self.shape.load(Relaxed))
+    }
+    /// The order of its largest free block, by which it is listed.
+    #[inline]
+    fn listed(&self) -> Option<u32> {
+        self.listed.load(Relaxed).checked_sub(1)
+    }
+    /// Sets or clears the bits of a block.
+    #[inline]
+    fn set(&self, page: u32, order: u32, free: bool) {
+        let mut shape = self.shape();
+        each_word_of(page, order, |at, mask| {
+            let Some(cell) = self.free.get(at) else { return };
+            let word = with(cell.load(Relaxed), mask, free);
+            cell.store(word, Relaxed);
+            shape = shape.with(at, word);
+        });
+        self.shape.store(shape.0, Relaxed);
+    }
+    /// Whether what is repeated of the free bits is right (OWNER-5).
+    pub(crate) fn is_right(&self) -> bool {
+        let bits = self.bits();
+        self.shape() == Shape::of(&bits) && self.listed() == largest(&bits)
     }
     fn mt(&self) -> usize {
         self.mt.load(Relaxed) as usize % NR_MIGRATETYPES
@@ -99,9 +129,11 @@ impl OwnedBlock {
 #[repr(align(128))]
 pub struct Owner {
     lists: Lock<Lists>,
-    /// [`Lists::free`] and [`Lists::blocks`] of the last unlock, for readers without the lock.
+    /// [`Lists::free`], [`Lists::blocks`] and [`Lists::used`] of the last unlock, for readers
+    /// without the lock.
     free: AtomicU32,
     blocks: AtomicU32,
+    used: AtomicU64,
     /// Figures.
     pub(crate) events: OwnerEvents,
 }
@@ -124,6 +156,8 @@ pub(crate) struct OwnerEvents {
 pub(crate) struct Lists {
     /// First pageblock, plus one, by the order of its largest free block, and type.
     heads: [[u32; NR_MIGRATETYPES]; ORDERS],
+    /// A bit for each of those lists that has a pageblock, type by type.
+    used: u64,
     /// Free pages (OWNER-3).
     pub(crate) free: u32,
     /// Pageblocks (OWNER-3).
@@ -141,6 +175,11 @@ impl Owner {
     /// Free pages at the last unlock.
     pub(crate) fn free(&self) -> u32 {
         self.free.load(Relaxed)
+    }
+    /// Whether there was a block of this order and type at the last unlock.
+    #[inline]
+    pub(crate) fn served(&self, order: Order, mt: Migratetype) -> bool {
+        self.used.load(Relaxed) & lists_of(order, mt) != 0
     }
     /// Pageblocks at the last unlock.
     pub(crate) fn blocks(&self) -> u32 {
@@ -181,43 +220,42 @@ impl<W: Wait> Drop for HeldOwner<'_, W> {
         // Relaxed: figures for readers who do not hold the lock.
         self.owner.free.store(self.lists.free, Relaxed);
         self.owner.blocks.store(self.lists.blocks, Relaxed);
+        self.owner.used.store(self.lists.used, Relaxed);
     }
 }
 
 impl Lists {
     /// A block of this order and type out of the owner's pageblocks: pageblock, first page.
+    #[inline]
     pub(crate) fn take(
         &mut self,
         of: &[OwnedBlock],
         order: Order,
         mt: Migratetype,
     ) -> Option<(u32, u32)> {
-        let lists = self.heads.get(order.index()..)?;
-        let head = lists.iter().map(|heads| heads[mt.index()]).find(|head| *head != 0)?;
-        let at = head - 1;
+        let used = self.used & lists_of(order, mt);
+        let smallest = used.trailing_zeros().checked_sub(bit_of(0, mt.index()))?;
+        let at = self.heads.get(smallest as usize)?[mt.index()].checked_sub(1)?;
         let block = of.get(at as usize)?;
-        let mut bits = block.bits();
-        let page = smallest(&bits, order.get())?;
-        let before = largest(&bits);
-        set(&mut bits, page, order.get(), false);
+        let page = block.shape().smallest(order.get(), |at| block.word(at))?;
+        block.set(page, order.get(), false);
         self.free -= order.pages() as u32;
-        self.change(of, at, before, &bits);
+        self.relist(of, at);
         Some((at, page))
     }
 
     /// Whether there is a block of this order and type.
     pub(crate) fn serves(&self, order: Order, mt: Migratetype) -> bool {
-        self.heads.iter().skip(order.index()).any(|heads| heads[mt.index()] != 0)
+        self.used & lists_of(order, mt) != 0
     }
 
     /// Puts a block of this order into an owned pageblock.
+    #[inline]
     pub(crate) fn put(&mut self, of: &[OwnedBlock], (at, page): (u32, u32), order: Order) {
         let Some(block) = of.get(at as usize) else { return };
-        let mut bits = block.bits();
-        let before = largest(&bits);
-        set(&mut bits, page, order.get(), true);
+        block.set(page, order.get(), true);
         self.free += order.pages() as u32;
-        self.change(of, at, before, &bits);
+        self.relist(of, at);
     }
 
     /// Makes a pageblock without owner this one's, whose number is `owner`. The zone lock is held.
@@ -234,7 +272,8 @@ impl Lists {
         let bits = block.bits();
         self.free -= block.pages();
         self.blocks -= 1;
-        self.change(of, at, largest(&bits), &[0; WORDS]);
+        block.set(0, PAGEBLOCK_ORDER.get(), false);
+        self.relist(of, at);
         block.owner.store(0, Relaxed);
         bits
     }
@@ -244,13 +283,15 @@ impl Lists {
         self.heads.iter().rev().flatten().find_map(|head| head.checked_sub(1))
     }
 
-    /// Stores the free pages of a pageblock and moves it to the list it belongs on (OWNER-2).
-    fn change(&mut self, of: &[OwnedBlock], at: u32, before: Option<u32>, bits: &Bits) {
-        of[at as usize].store(bits);
-        let after = largest(bits);
+    /// Moves a pageblock whose free pages have changed to the list that it belongs on (OWNER-2).
+    #[inline]
+    fn relist(&mut self, of: &[OwnedBlock], at: u32) {
+        let block = &of[at as usize];
+        let (before, after) = (block.listed(), block.shape().largest(|at| block.word(at)));
         if before == after {
             return;
         }
+        block.listed.store(after.map_or(0, |order| order + 1), Relaxed);
         if let Some(order) = before {
             self.unlink(of, at, order);
         }
@@ -263,6 +304,7 @@ impl Lists {
         let block = &of[at as usize];
         let head = &mut self.heads[order as usize][block.mt()];
         let next = core::mem::replace(head, at + 1);
+        self.used |= 1 << bit_of(order, block.mt());
         block.prev.store(0, Relaxed);
         block.next.store(next, Relaxed);
         if next != 0 {
@@ -274,7 +316,10 @@ impl Lists {
         let block = &of[at as usize];
         let (prev, next) = (block.prev.load(Relaxed), block.next.load(Relaxed));
         match prev {
-            0 => self.heads[order as usize][block.mt()] = next,
+            0 => {
+                self.heads[order as usize][block.mt()] = next;
+                self.used &= !(u64::from(next == 0) << bit_of(order, block.mt()));
+            }
             prev => of[prev as usize - 1].next.store(next, Relaxed),
         }
         if next != 0 {
@@ -289,13 +334,17 @@ impl Lists {
         let (mut listed, mut free) = (0, 0);
         for (order, heads) in self.heads.iter().enumerate() {
             for (mt, head) in heads.iter().enumerate() {
+                if (self.used >> bit_of(order as u32, mt) & 1 == 1) != (*head != 0) {
+                    return Err(None);
+                }
                 let (mut last, mut next) = (0, *head);
                 while let Some(at) = next.checked_sub(1) {
                     let block = of.get(at as usize).ok_or(at)?;
                     let is_here = block.owner() == Some(owner)
                         && block.mt() == mt
                         && block.prev.load(Relaxed) == last
-                        && largest(&block.bits()) == Some(order as u32);
+                        && block.listed() == Some(order as u32)
+                        && block.is_right();
                     listed += 1;
                     // Lists with more than all pageblocks are rings.
                     if !is_here || listed > self.blocks {
@@ -308,6 +357,20 @@ impl Lists {
         }
         if free == self.free { Ok(listed) } else { Err(None) }
     }
+}
+
+/// The bit of a list in [`Lists::used`].
+#[inline]
+const fn bit_of(order: u32, mt: usize) -> u32 {
+    mt as u32 * ORDERS as u32 + order
+}
+const _: () = assert!(NR_MIGRATETYPES * ORDERS <= u64::BITS as usize, "a bit for each list");
+
+/// The bits of the lists whose pageblocks have a block of this order and type.
+#[inline]
+fn lists_of(order: Order, mt: Migratetype) -> u64 {
+    let lists = (1u64 << ORDERS) - 1;
+    (lists & lists.wrapping_shl(order.get())) << bit_of(0, mt.index())
 }
 
 /// Where an aligned run of `2^(order + 1)` bits begins, from where those of `2^order` do.
@@ -324,10 +387,70 @@ fn doubled(runs: u64, order: u32) -> u64 {
     runs & runs >> (1 << order) & STARTS[order as usize]
 }
 
-/// A bit for each word that is free as a whole.
-#[inline]
-fn whole_words(bits: &Bits) -> u64 {
-    bits.iter().rev().fold(0, |words, word| words << 1 | u64::from(*word == u64::MAX))
+/// Which words of a pageblock are free as a whole, a bit each, and behind those, which are in part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Shape(u32);
+
+/// Where the bits of words begin that are free in part.
+const PARTS: u32 = WORDS as u32;
+
+impl Shape {
+    fn of(bits: &Bits) -> Shape {
+        bits.iter().enumerate().fold(Shape(0), |shape, (at, word)| shape.with(at, *word))
+    }
+
+    /// The same, where a word has become this.
+    #[inline]
+    fn with(self, at: usize, word: u64) -> Shape {
+        let whole = u32::from(word == u64::MAX);
+        let part = u32::from(word != 0) & !whole;
+        let kept = self.0 & !((1 | 1 << PARTS) << at);
+        Shape(kept | (whole | part << PARTS) << at)
+    }
+
+    #[inline]
+    fn whole(self) -> u64 {
+        u64::from(self.0 & ((1 << PARTS) - 1))
+    }
+
+    /// The words that are free in part, the first one first.
+    #[inline]
+    fn parts(self) -> impl Iterator<Item = usize> {
+        let mut left = self.0 >> PARTS;
+        core::iter::from_fn(move || {
+            let at = left.trailing_zeros();
+            left = left.checked_sub(1)? & left;
+            Some(at as usize)
+        })
+    }
+
+    /// The order of the largest free block; `None` without free pages.
+    #[inline]
+    fn largest(self, word: impl Fn(usize) -> u64) -> Option<u32> {
+        match self.whole() {
+            0 => self.parts().map(|at| largest_run(word(at))).max(),
+            whole => Some(WORD_ORDER + largest_run(whole)),
+        }
+    }
+
+    /// The first page of the smallest free block that holds one of `order`: the lowest of its size.
+    #[inline]
+    fn smallest(self, order: u32, word: impl Fn(usize) -> u64) -> Option<u32> {
+        let mut least: Option<(u32, u32)> = None;
+        if order < WORD_ORDER {
+            for at in self.parts() {
+                let run = smallest_run(word(at), order);
+                let run = run.filter(|(size, _)| least.is_none_or(|(least, _)| *size < least));
+                least = run.map(|(size, bit)| (size, at as u32 * u64::BITS + bit)).or(least);
+            }
+        }
+        // Words that are free as a whole are runs of this order or larger ones.
+        let of_words = || {
+            let (_, at) = smallest_run(self.whole(), order.saturating_sub(WORD_ORDER))?;
+            Some(at * u64::BITS)
+        };
+        least.map(|(_, page)| page).or_else(of_words)
+    }
 }
 
 /// The order of the largest aligned run of bits.
@@ -361,46 +484,40 @@ fn smallest_run(word: u64, order: u32) -> Option<(u32, u32)> {
     None
 }
 
-/// The order of the largest free block; `None` without free pages.
-#[inline]
+/// [`Shape::largest`] of bits.
 pub(super) fn largest(bits: &Bits) -> Option<u32> {
-    let whole = whole_words(bits);
-    if whole != 0 {
-        return Some(WORD_ORDER + largest_run(whole));
-    }
-    bits.iter().filter(|word| **word != 0).map(|word| largest_run(*word)).max()
+    Shape::of(bits).largest(|at| bits[at])
 }
 
-/// The first page of the smallest free block that holds one of `order`: the lowest of its size.
+/// [`Shape::smallest`] of bits.
 pub(super) fn smallest(bits: &Bits, order: u32) -> Option<u32> {
-    let mut least: Option<(u32, u32)> = None;
+    Shape::of(bits).smallest(order, |at| bits[at])
+}
+
+/// Calls `each` for every word that a block has pages in, with the block's bits there.
+#[inline]
+fn each_word_of(page: u32, order: u32, mut each: impl FnMut(usize, u64)) {
+    let (word, bit) = ((page / u64::BITS) as usize, page % u64::BITS);
     if order < WORD_ORDER {
-        // Runs that fill their word are part of larger ones, perhaps.
-        let parts = bits.iter().enumerate().filter(|(_, word)| !matches!(**word, 0 | u64::MAX));
-        for (at, word) in parts {
-            let run = smallest_run(*word, order);
-            if let Some((size, bit)) =
-                run.filter(|(size, _)| least.is_none_or(|(at, _)| *size < at))
-            {
-                least = Some((size, at as u32 * u64::BITS + bit));
-            }
-        }
+        return each(word, ((1u64 << (1u32 << order)) - 1) << bit);
     }
-    let of_words = || {
-        let (_, at) = smallest_run(whole_words(bits), order.saturating_sub(WORD_ORDER))?;
-        Some(at * u64::BITS)
-    };
-    least.map(|(_, page)| page).or_else(of_words)
+    for at in word..word + (1 << (order - WORD_ORDER)) {
+        each(at, u64::MAX);
+    }
+}
+
+#[inline]
+fn with(word: u64, mask: u64, free: bool) -> u64 {
+    if free { word | mask } else { word & !mask }
 }
 
 /// Sets or clears the bits of a block.
 pub(super) fn set(bits: &mut Bits, page: u32, order: u32, free: bool) {
-    let (word, bit) = ((page / u64::BITS) as usize, page % u64::BITS);
-    let mask = if order < WORD_ORDER { ((1u64 << (1u32 << order)) - 1) << bit } else { u64::MAX };
-    let words = 1usize << order.saturating_sub(WORD_ORDER);
-    for cell in bits.iter_mut().skip(word).take(words) {
-        *cell = if free { *cell | mask } else { *cell & !mask };
-    }
+    each_word_of(page, order, |at, mask| {
+        if let Some(word) = bits.get_mut(at) {
+            *word = with(*word, mask, free);
+        }
+    });
 }
 
 /// The free blocks of a pageblock, largest first: first page and order.

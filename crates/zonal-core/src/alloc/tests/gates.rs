@@ -18,9 +18,11 @@ use crate::alloc::range::RangeRequest;
 use crate::alloc::{Allocator, FreeError, NumaEvents, Request, Sysctl, hot};
 use crate::frame::claim;
 use crate::gfp::Gfp;
+use crate::pcp::depot::DepotPolicy;
+use crate::pcp::owner::Pageblocks;
 use crate::pcp::ready::is_ready;
 use crate::pcp::word::PcpWord;
-use crate::policy::{Grouping, Policy};
+use crate::policy::{Grouping, PcpPolicy, Policy};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::{BELOW_HIGH, FAST_FREE, Zone};
@@ -199,6 +201,20 @@ proptest! {
         ops in prop::collection::vec(op(), 1..60),
     ) {
         compare(&shape, policy, &ops);
+    }
+
+    /// The short way of pageblocks that CPUs own is no fast path by lists.
+    #[test]
+    fn the_short_way_to_own_pageblocks_changes_no_result_and_no_figure(
+        shape in shape(),
+        policy in policy(),
+        ops in prop::collection::vec(op(), 1..60),
+    ) {
+        let budget_fraction = Policy::OWNED_2026.pcp.budget_fraction;
+        let pcp = PcpPolicy { depot: DepotPolicy::OFF, budget_fraction, ..policy.pcp };
+        let free_lists = Policy::OWNED_2026.pcp.free_lists;
+        let pcp = PcpPolicy { pageblocks: Pageblocks::Owned, free_lists, ..pcp };
+        compare(&shape, Policy { pcp, ..policy }, &ops);
     }
 }
 

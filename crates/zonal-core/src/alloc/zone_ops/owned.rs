@@ -55,6 +55,13 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     }
 }
 
+/// Counts a block that came past the lists.
+#[inline]
+fn count_direct(pcp: &Pcp, want: Want) {
+    pcp.events.direct_allocs.fetch_add(1, Relaxed);
+    pcp.events.direct_pages.fetch_add(want.order.pages(), Relaxed);
+}
+
 /// A CPU's pageblocks, locked; tells the platform what was moved when it drops.
 struct Holding<'s, 'a, P: Platform> {
     ops: OwnedOps<'s, 'a, P>,
@@ -83,6 +90,7 @@ impl<P: Platform> Holding<'_, '_, P> {
     }
     /// Takes a block for a request of `pcp` and writes its word: with the lock free, each page is
     /// free or in a block (OWNER-1).
+    #[inline]
     fn take(&mut self, pcp: &Pcp, want: Want) -> Option<Pfn> {
         let place = self.held.lists.take(self.ops.blocks(), want.order, want.mt)?;
         self.moved(want.order);
@@ -93,6 +101,7 @@ impl<P: Platform> Holding<'_, '_, P> {
         on.word(zone.frame(pfn)).store(word.0, Relaxed);
         Some(pfn)
     }
+    #[inline]
     fn put(&mut self, place: (u32, u32), order: Order) {
         self.held.lists.put(self.ops.blocks(), place, order);
         self.moved(order);
@@ -121,6 +130,7 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         let first = usize::from(self.ops.zone.id.0) * self.ops.on.cpus();
         self.ops.on.owners.get(first..first + self.ops.on.cpus()).unwrap_or_default()
     }
+    #[inline]
     fn hold(self, cpu: CpuId) -> Option<Holding<'s, 'a, P>> {
         let held = self.owners().get(cpu.0 as usize)?.lock(&self.ops.on.platform);
         Some(Holding { ops: self, cpu, pages: 0, blocks: 0, held })
@@ -160,8 +170,19 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         let own = self.hold(pcp.cpu)?.take(pcp, want);
         // With the owner's lock free again: the zone's comes first.
         let pfn = own.or_else(|| self.claim(pcp, want))?;
-        pcp.events.direct_allocs.fetch_add(1, Relaxed);
-        pcp.events.direct_pages.fetch_add(want.order.pages(), Relaxed);
+        count_direct(pcp, want);
+        Some(pfn)
+    }
+
+    /// The first step alone, where it serves the request at once. `None`: all steps are to be made.
+    #[inline]
+    pub fn take_own(self, pcp: &Pcp, want: Want) -> Option<Pfn> {
+        let owner = self.owners().get(pcp.cpu.0 as usize)?;
+        if want.order >= PAGEBLOCK_ORDER || !owner.served(want.order, want.mt) {
+            return None;
+        }
+        let pfn = self.hold(pcp.cpu)?.take(pcp, want)?;
+        count_direct(pcp, want);
         Some(pfn)
     }
 
@@ -400,7 +421,7 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         Err(FreeError { pfn, order: Order::ZERO, cause })
     }
 
-    /// Checks OWNER-1 to OWNER-3. Returns the free pages of the zone's owned pageblocks.
+    /// Checks OWNER-1 to OWNER-3 and OWNER-5. Returns the free pages of the zone's owned pageblocks.
     pub fn validate(self) -> Result<u64, Fault> {
         let of = self.blocks();
         let fault = |cpu, at| Fault::Owned(self.ops.zone.id, cpu, self.page_at((at, 0)));
@@ -426,9 +447,13 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         }
     }
 
-    /// OWNER-1 of one pageblock: its free pages are in no block.
+    /// OWNER-1 and OWNER-5 of one pageblock: its free pages are in no block, and what is repeated of
+    /// them is right.
     fn validate_bits(self, at: u32) -> Result<(), ()> {
         let block = &self.blocks()[at as usize];
+        if !block.is_right() {
+            return Err(());
+        }
         if block.pages() == 0 {
             return Ok(());
         }

@@ -131,6 +131,7 @@ proptest! {
                 _ => {}
             }
             drop(one);
+            prop_assert!(of.iter().all(OwnedBlock::is_right), "OWNER-5");
             for (number, owner) in owners.iter().enumerate() {
                 let one = owner.lock(&Spin);
                 let own = || of.iter().filter(|block| block.owner() == Some(number as u32));
@@ -173,6 +174,11 @@ fn a_wrong_list_is_found() {
     of[1].free[3].store(1, Relaxed);
     assert!(one.lists.validate(&of, 7).is_err());
     of[1].free[3].store(0, Relaxed);
+    // A word that is not said to be free in part.
+    let shape = of[1].shape.swap(0, Relaxed);
+    assert!(one.lists.validate(&of, 7).is_err());
+    of[1].shape.store(shape, Relaxed);
+    assert_eq!(one.lists.validate(&of, 7), Ok(3));
     // A pageblock that is on the list of another size.
     of[0].free[1].store(0xff, Relaxed);
     assert!(one.lists.validate(&of, 7).is_err());
