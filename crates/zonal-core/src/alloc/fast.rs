@@ -27,6 +27,7 @@
 use core::num::NonZeroU64;
 
 use super::cpu_ops::CpuOps;
+use super::own::{cpu_for, own};
 use super::own_blocks;
 use super::pcp_ops::PcpOps;
 use super::plain::{SEARCHED, kind, type_of};
@@ -60,23 +61,6 @@ impl<'a, P: Platform> Cells<'a> for &Tables<'a, P> {
     fn word(self, frame: u64) -> Option<&'a AtomicU64> {
         self.word_at(frame)
     }
-}
-
-/// A CPU's pcp of the zone that it prefers: that of rank 0 (`PcpOrder::position`).
-#[inline(always)]
-pub(super) fn own<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a Pcp> {
-    let at = cpu.0 as usize;
-    on.pcps.get(if P::PCPS_FROM_END { on.pcps.len().wrapping_sub(1).wrapping_sub(at) } else { at })
-}
-
-/// The CPU whose pcp a fast operation may take a block from, for a request from this node.
-#[inline(always)]
-pub(super) fn cpu_for<P: Platform>(on: &Tables<'_, P>, node: Option<NodeId>) -> Option<CpuId> {
-    let cpu = on.platform.cpu();
-    if node.is_some_and(|node| node != on.node_of(cpu)) {
-        return None;
-    }
-    Some(cpu)
 }
 
 /// The number of a page's frame, if the page is in the pcp's zone.

@@ -50,6 +50,7 @@ mod held;
 pub mod hot;
 mod limits;
 mod node_ops;
+mod own;
 mod own_blocks;
 mod pcp_ops;
 mod plain;

@@ -7,7 +7,7 @@
 //! step has none of it.
 
 use super::cpu_ops::CpuOps;
-use super::fast::{cpu_for, own};
+use super::own::{cpu_for, own};
 use super::request::{FreeError, Request};
 use super::tables::Tables;
 use super::zone_ops::{Want, ZoneOps};

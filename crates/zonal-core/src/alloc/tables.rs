@@ -46,6 +46,15 @@ pub(super) struct Events {
     pub boosts_from_ns: AtomicU64,
 }
 
+impl Events {
+    /// A block that `isolate_block` had out is back, or handed out.
+    pub fn end_isolation(&self) {
+        // Relaxed, both: the zone lock orders them, as when the block went out.
+        self.isolated.fetch_sub(1, Relaxed);
+        self.restored.fetch_add(1, Relaxed);
+    }
+}
+
 /// The records of one machine, by key.
 pub struct Tables<'a, P> {
     pub(super) platform: P,

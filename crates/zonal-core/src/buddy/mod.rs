@@ -19,7 +19,9 @@
 //! | `free` | take a block back and merge it; first population | B.4 |
 //! | `request` | what is asked, and how a block is cut | |
 //! | `take` | pick the smallest block and split it; one block or a batch | B.5, B.6, E.6 |
-//! | `fallback` | claim a pageblock of another type, or steal from it | B.7 |
+//! | `batch` | blocks that are taken one after the other | E.6 |
+//! | `fallback` | which types a request may take from, and what is told of it | B.7 |
+//! | `claim` | claim a pageblock of another type, or steal from it | B.7 |
 //! | `pageblock` | move, count and isolate the free pages of one pageblock | B.7, B.8 |
 //! | `range` | the frames of any range taken out of the blocks that cover them | |
 //! | `highatomic` | the reserve for atomic requests | B.8 |
@@ -67,6 +69,8 @@ use crate::frame::{Frames, NO_FRAME};
 use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, Order, PAGEBLOCK_ORDER};
 
 mod area;
+mod batch;
+mod claim;
 mod fallback;
 mod free;
 mod highatomic;
@@ -79,13 +83,13 @@ mod take;
 mod tests;
 mod validate;
 
+pub(crate) use batch::Batch;
 pub use fallback::{Fallback, FallbackPolicy, FallbackRule, Taken};
 pub(crate) use free::why_not;
 pub use free::{FreeCause, FreeError, FreeFlags};
 pub use highatomic::{HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 pub(crate) use range::{containing_block, largest_blocks};
 pub use request::TakeRequest;
-pub(crate) use take::Batch;
 pub use validate::BuddyFault;
 
 use area::{Area, List};

@@ -2,6 +2,7 @@
 
 use core::num::NonZeroU32;
 
+use super::batch::{Batch, Run};
 use super::fallback::{Fallback, FallbackPolicy, Fell};
 use super::list::End;
 use super::request::{Cut, Mode, TakeRequest};
@@ -11,89 +12,6 @@ use crate::types::{Migratetype, Order, PageCount};
 
 /// Pages whose words are on one line.
 const LINE: PageCount = PageCount::new(crate::frame::LINE_PAGES);
-
-/// Pieces taken from one block: so many blocks of the requested order, ascending from `first`. Two
-/// registers, also where there is none.
-#[derive(Clone, Copy)]
-struct Run {
-    first: u32,
-    pieces: NonZeroU32,
-}
-
-/// Blocks that are taken one after the other. In memory, so that the frames above the buddy's own
-/// are small.
-pub(crate) struct Batch {
-    pub(super) request: TakeRequest,
-    pub(super) policy: FallbackPolicy,
-    pub(super) mode: Mode,
-    /// The type and the least order of the blocks that are to be looked for; `None`: those that were
-    /// are used up.
-    aim: Option<(Migratetype, Order)>,
-    /// It takes blocks of other types, too.
-    falls_back: bool,
-    /// Blocks that it asked for last, and those that it still wants.
-    asked: u32,
-    left: u32,
-    /// [`Fallback::Boost`]s of the last step.
-    pub(super) boosts: u32,
-    /// The block that the last step fell back to.
-    fell: Option<Fell>,
-}
-
-impl Batch {
-    #[inline]
-    pub fn new(request: TakeRequest, policy: &FallbackPolicy) -> Batch {
-        Batch {
-            request: policy.effective(request),
-            policy: *policy,
-            mode: Mode::Normal,
-            aim: None,
-            falls_back: true,
-            asked: 0,
-            left: 0,
-            boosts: 0,
-            fell: None,
-        }
-    }
-
-    /// Asks for so many more, in a hold of the lock of its own: others may have freed blocks of its
-    /// type since the last one.
-    #[inline]
-    pub fn ask(&mut self, blocks: u32) {
-        (self.asked, self.left) = (blocks, blocks);
-        self.aim = Some((self.request.mt, self.request.order));
-    }
-
-    /// Looks for what it fell back to from now on.
-    #[inline]
-    pub(super) fn aim_at(&mut self, fell: Fell) {
-        let own = (self.request.mt, self.request.order);
-        self.aim = Some(if fell.becomes_own() { own } else { fell.block() });
-        self.fell = Some(fell);
-    }
-
-    /// Whether it takes blocks of other types now.
-    #[inline]
-    pub(super) fn may_fall_back(&self) -> bool {
-        self.falls_back
-    }
-
-    /// The block that it fell back to in this step.
-    #[inline]
-    pub(super) fn fell(&self) -> Option<Fell> {
-        self.fell
-    }
-
-    /// Tells how the last step fell back.
-    #[cold]
-    #[inline(never)]
-    fn report(&self, frames: &Frames<'_>, run: Option<Run>, report: &mut impl FnMut(Fallback)) {
-        (0..self.boosts).for_each(|_| report(Fallback::Boost));
-        if let (Some(fell), Some(run)) = (self.fell, run) {
-            report(fell.taken(frames, run.first, self.request));
-        }
-    }
-}
 
 impl Buddy {
     /// The smallest free block of `mt` that holds `order`, split; no other type is touched
@@ -254,8 +172,8 @@ impl Buddy {
         Some(super::list::order_of(from))
     }
 
-    /// Takes as many pieces as a batch still wants out of the smallest block that fits, in one step;
-    /// one piece of a block of another type.
+    /// Takes as many pieces as a batch still wants out of the smallest block that fits, in one
+    /// step; one piece of a block of another type.
     ///
     /// Why this is the same as taking one piece at a time: let `k` be the smallest non-empty
     /// order at or above `order`, and `H` the head of its list; the lists of orders `order..k` are

@@ -46,8 +46,8 @@ impl Pcp {
         Some(self.shut(platform)?.closed(zone, slots))
     }
 
-    /// Takes the gate and keeps sequences out. `None`: another thread has it closed, or the platform
-    /// cannot fence.
+    /// Takes the gate and keeps sequences out. `None`: another thread has it closed, or the
+    /// platform cannot fence.
     #[inline]
     pub(crate) fn shut<P: Platform>(&self, platform: &P) -> Option<Shut<'_>> {
         self.shut_once(platform).ok()?;

@@ -16,7 +16,7 @@ use zonal_core::alloc::hot::{self, Own};
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{CpuId, Order, Pfn};
 
-use super::hot::{address_of, zeroed};
+use super::block::{address_of, zeroed};
 use super::{PoolAllocator, Shared};
 use crate::error::{AllocError, FreeError};
 use crate::sys::rseq_abi::getcpu;

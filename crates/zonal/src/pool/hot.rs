@@ -18,8 +18,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use zonal_core::alloc::{self as core_alloc, Request};
 use zonal_core::frame::{PageState, PageWord};
 use zonal_core::gfp::Gfp;
-use zonal_core::types::{Order, PAGE_SHIFT, Pfn};
+use zonal_core::types::{Order, Pfn};
 
+use super::block::{address_of, zero_block, zero_raw, zeroed};
 use super::gated::Gated;
 use super::{Pool, Shared};
 use crate::error::{AllocError, FreeError};
@@ -28,21 +29,6 @@ use crate::rseq::{self, FastRef, NO_FRAME, NO_OFFSET, Popped};
 /// Flags that name a zone.
 pub(super) const ZONES: u32 =
     Gfp::DMA.bits() | Gfp::DMA32.bits() | Gfp::HIGHMEM.bits() | Gfp::MOVABLE.bits();
-
-/// Zeroes a block that was just handed out, if that was asked for.
-#[inline(always)]
-pub(super) fn zeroed(start: NonNull<u8>, order: Order, gfp: Gfp) -> NonNull<u8> {
-    if gfp.contains(Gfp::ZERO) {
-        // SAFETY: (1) the block was just handed out to the caller, so its bytes are ours.
-        unsafe { start.as_ptr().write_bytes(0, order.bytes()) };
-    }
-    start
-}
-
-/// The address of which [`Pfn::at`] made `frame`, wherever it lies.
-pub(super) fn address_of(base: usize, frame: usize) -> usize {
-    frame.rotate_left(PAGE_SHIFT).wrapping_add(base)
-}
 
 impl FastRef {
     /// Whether the fast path can serve a request with these flags. Mostly known to the compiler:
@@ -367,7 +353,7 @@ impl Pool {
         gfp: Gfp,
     ) -> Result<NonNull<u8>, AllocError> {
         match self.fast.pop_other(popped, order) {
-            Ok(start) if gfp.contains(Gfp::ZERO) => self.zero_block(start, order),
+            Ok(start) if gfp.contains(Gfp::ZERO) => zero_block(start, order),
             Ok(start) => Ok(start),
             Err(popped) => self.alloc_missed(popped, order, gfp),
         }
@@ -377,22 +363,10 @@ impl Pool {
     #[inline(never)]
     pub(super) fn alloc_raw_again(&self, popped: Popped, order: Order, gfp: Gfp) -> *mut u8 {
         match self.fast.pop_other(popped, order) {
-            Ok(start) if gfp.contains(Gfp::ZERO) => self.zero_raw(start, order),
+            Ok(start) if gfp.contains(Gfp::ZERO) => zero_raw(start, order),
             Ok(start) => start.as_ptr(),
             Err(popped) => self.alloc_raw_missed(popped, order, gfp),
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn zero_block(&self, start: NonNull<u8>, order: Order) -> Result<NonNull<u8>, AllocError> {
-        Ok(zeroed(start, order, Gfp::ZERO))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn zero_raw(&self, start: NonNull<u8>, order: Order) -> *mut u8 {
-        zeroed(start, order, Gfp::ZERO).as_ptr()
     }
 
     /// No list gave a block, or what it gave was a stray copy.

@@ -16,6 +16,7 @@
 //! | `plan` | zones, CPUs and nodes, before any memory is taken |
 //! | `debug` | what `{:?}` says of a pool |
 //! | `hot` | the way in and out of the fast path, and what follows when it leaves |
+//! | `block` | zeroes and addresses of blocks |
 //! | `gated` | the way where no sequence runs |
 //! | `typed` | the fast path where pages are grouped by mobility |
 //! | `records` | the metadata mapping |
@@ -57,6 +58,7 @@ mod range;
 
 mod figures;
 
+mod block;
 mod brought;
 mod budget;
 mod build;

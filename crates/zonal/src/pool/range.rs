@@ -474,7 +474,7 @@ impl RangeError {
     }
     /// Of any page number that was made of an address, in the pool or not.
     fn address(&self, pfn: Pfn) -> usize {
-        super::hot::address_of(self.base, pfn.0 as usize)
+        super::block::address_of(self.base, pfn.0 as usize)
     }
 
     /// Why pages cannot be added to what is no range of the caller's.

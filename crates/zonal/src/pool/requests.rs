@@ -6,7 +6,7 @@ use zonal_core::alloc::Request;
 use zonal_core::gfp::Gfp;
 use zonal_core::types::{Order, Pfn};
 
-use super::hot;
+use super::block;
 use super::{Builder, Pages, Pool};
 use crate::error::{AllocError, FreeError};
 
@@ -53,7 +53,7 @@ impl Pool {
     pub fn alloc_pages(&self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
         if order == Order::ZERO && self.fast.is_plain(gfp) {
             return match self.fast.pop_page() {
-                Ok(start) => Ok(hot::zeroed(start, order, gfp)),
+                Ok(start) => Ok(block::zeroed(start, order, gfp)),
                 Err(popped) => self.alloc_again(popped, order, gfp),
             };
         }
@@ -65,7 +65,7 @@ impl Pool {
     pub fn alloc_raw(&self, order: Order, gfp: Gfp) -> *mut u8 {
         if order == Order::ZERO && self.fast.is_plain(gfp) {
             return match self.fast.pop_page() {
-                Ok(start) => hot::zeroed(start, order, gfp).as_ptr(),
+                Ok(start) => block::zeroed(start, order, gfp).as_ptr(),
                 Err(popped) => self.alloc_raw_again(popped, order, gfp),
             };
         }

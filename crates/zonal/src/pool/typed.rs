@@ -26,7 +26,8 @@ use zonal_core::policy::walk::{DirtySpread, ZonelistCaching};
 use zonal_core::types::{Migratetype, NR_ORDERS, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use zonal_core::zone::state::{FAST_FREE, Zone};
 
-use super::hot::{ZONES, zeroed};
+use super::block::zeroed;
+use super::hot::ZONES;
 use super::plan::Plan;
 use super::{PoolAllocator, Shared};
 use crate::rseq::{FastRef, NO_OFFSET, list_offset};

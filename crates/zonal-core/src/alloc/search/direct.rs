@@ -1,7 +1,7 @@
 //! Direct reclaim: a request frees pages itself when no zone has room (LB D.5, H.4).
 
 use super::Search;
-use super::slow::Next;
+use super::next::Next;
 use crate::alloc::node_ops::reclaim::{pages_freed, reclaimable, slab_of};
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
@@ -74,7 +74,8 @@ impl Reclaims {
                     self.freed = search.direct(flags, reclaimer) > 0;
                     self.at = At::Judges;
                     if self.freed {
-                        search.reconsider();
+                        #[cfg(feature = "history")]
+                        reconsider(search);
                         self.at = At::Freed;
                         return Some(Next::Walk(flags));
                     }
@@ -203,17 +204,6 @@ impl<P: Platform> Search<'_, '_, P> {
         freed.max(u64::from(ready))
     }
 
-    /// Before the first walk behind a direct reclaim that freed pages.
-    fn reconsider(&self) {
-        #[cfg(feature = "history")]
-        if self.on.policy().zonelist.cache.reconsiders()
-            && let Some(cache) = self.cache
-        {
-            // The zones were marked before there was this progress (LB G.6, patch B).
-            cache.reconsider(self.on.platform.now_ns());
-        }
-    }
-
     /// Whether some zone would have room if all reclaimable pages were free (LB D.5,
     /// `should_reclaim_retry`).
     fn may_help(&self, flags: AllocFlags, reclaimer: &dyn Reclaimer) -> bool {
@@ -229,5 +219,16 @@ impl<P: Platform> Search<'_, '_, P> {
             let snapshot = ZoneSnapshot { free: available, ..zone.snapshot(self.highest) };
             snapshot.ok(self.order, zone.watermarks().of(Watermark::Min), flags)
         })
+    }
+}
+
+/// Before the first walk behind a direct reclaim that freed pages.
+#[cfg(feature = "history")]
+fn reconsider<P: Platform>(search: &Search<'_, '_, P>) {
+    if search.on.policy().zonelist.cache.reconsiders()
+        && let Some(cache) = search.cache
+    {
+        // The zones were marked before there was this progress (LB G.6, patch B).
+        cache.reconsider(search.on.platform.now_ns());
     }
 }

@@ -6,12 +6,14 @@
 //! | `scan` | the walk as it is since 4.4 | D.4 |
 //! | `zlc` | the walk with the zonelist cache | G.5, G.6 |
 //! | `slow` | what happens when the walk finds nothing | D.5 |
+//! | `next` | what that asks its caller to do | |
 //! | `direct` | direct reclaim | D.5, H.4, H.5 |
 //! | `bulk` | many order-0 pages at once | D.9 |
 //! | `range` | pages in a row, anywhere or at a place | |
 
 mod bulk;
 mod direct;
+mod next;
 mod range;
 mod scan;
 mod slow;

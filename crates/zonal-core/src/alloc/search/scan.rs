@@ -1,7 +1,7 @@
 //! The walk over a zonelist (LB D.4): the first zone that may spare the block gives it.
 
 use super::Search;
-use super::walk::{Dirty, Seen, Visit, Walk};
+use super::walk::{Dirty, Seen, Visit, Walk, fewer};
 #[cfg(feature = "history")]
 use super::zlc::scan_cached;
 use crate::gfp::AllocFlags;
@@ -54,8 +54,8 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         if self.on.policy().zonelist.cache != ZonelistCaching::None {
             return scan_cached(self, visit, flags);
         }
-        let mut place = self.begin(visit, flags);
-        while let Some(zone) = self.next_zone(visit, &mut place) {
+        let mut place = Place::first(self, visit, flags);
+        while let Some(zone) = place.next_zone(self, visit) {
             let walk = Walk { search: self, flags: place.flags, preferred: self.preferred() };
             if let Some(block) = visit.serve(&walk, zone) {
                 return Some(block);
@@ -63,23 +63,33 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         }
         None
     }
+}
 
+impl Place {
     /// A walk begins.
-    fn begin<V: Visit<'a, P>>(&self, visit: &mut V, flags: AllocFlags) -> Place {
+    fn first<'a, P: Platform, V: Visit<'a, P>>(
+        search: &Search<'_, 'a, P>,
+        visit: &mut V,
+        flags: AllocFlags,
+    ) -> Place {
         visit.see(Seen::Starts(flags));
-        Place { flags, at: self.first, dirty: None }
+        Place { flags, at: search.first, dirty: None }
     }
 
     /// The next zone that may spare the block; since 4.4 every zone is looked at, every time.
     #[inline(never)]
-    fn next_zone<V: Visit<'a, P>>(&self, visit: &mut V, place: &mut Place) -> Option<&'a Zone> {
-        let preferred = self.preferred();
+    fn next_zone<'a, P: Platform, V: Visit<'a, P>>(
+        &mut self,
+        search: &Search<'_, 'a, P>,
+        visit: &mut V,
+    ) -> Option<&'a Zone> {
+        let preferred = search.preferred();
         loop {
-            let walk = Walk { search: self, flags: place.flags, preferred };
-            while let Some(id) = self.zonelist.get(place.at as usize) {
-                place.at += 1;
-                let zone = self.on.zone(*id);
-                if !self.allows(zone) || walk.passes_dirty(visit, zone, &mut place.dirty) {
+            let walk = Walk { search, flags: self.flags, preferred };
+            while let Some(id) = search.zonelist.get(self.at as usize) {
+                self.at += 1;
+                let zone = search.on.zone(*id);
+                if !search.allows(zone) || walk.passes_dirty(visit, zone, &mut self.dirty) {
                     continue;
                 }
                 if walk.stays_on_node(visit, zone).is_err() {
@@ -92,15 +102,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
                     return Some(zone);
                 }
             }
-            *place = self.begin(visit, fewer(place.flags)?);
+            *self = Place::first(search, visit, fewer(self.flags)?);
         }
     }
-}
-
-/// The rights of the next walk behind one that found nothing; `None`: there is none.
-pub fn fewer(flags: AllocFlags) -> Option<AllocFlags> {
-    // Nodes that were passed are asked after all; then, without a block, or on the way to another
-    // node, types may be mixed after all.
-    let least = [AllocFlags::PASS_RECLAIMING, AllocFlags::NOFRAGMENT];
-    least.into_iter().find(|flag| flags.contains(*flag)).map(|flag| flags.without(flag))
 }

@@ -8,6 +8,7 @@
 //! use was asked once more.
 
 use super::direct::Reclaims;
+use super::next::Next;
 use super::{Search, watermark_of};
 use crate::alloc::cpu_ops::{drain_all, drain_lists};
 use crate::alloc::request::AllocError;
@@ -56,22 +57,6 @@ impl Drains {
     }
 }
 
-/// What a request that found nothing does next. Whoever asks does it, and asks again: so what is
-/// deep, a walk or a drain, has nothing of the decisions below it on the stack.
-#[derive(Clone, Copy)]
-pub enum Next {
-    /// It walks with these rights.
-    Walk(AllocFlags),
-    /// It walks as one that does not reclaim.
-    Look(AllocFlags),
-    /// It empties all lists and depots.
-    DrainAll,
-    /// It empties the lists of its zones, without a long wait.
-    DrainOpen,
-    /// It is refused.
-    Refuse,
-}
-
 /// Where a request is on its way through LB D.5.
 #[derive(Clone, Copy)]
 enum At {
@@ -97,6 +82,17 @@ enum Then {
     Refuse,
     Last,
     Wait,
+}
+
+impl Then {
+    /// Where that is; `None`: nowhere.
+    fn at(self) -> Option<At> {
+        match self {
+            Then::Refuse => None,
+            Then::Last => Some(At::Lasts),
+            Then::Wait => Some(At::Waits),
+        }
+    }
 }
 
 /// A request that found nothing, on its way through LB D.5.
@@ -169,20 +165,14 @@ impl Slow {
                         None => self.at = At::Drains(Drains::default()),
                     }
                 }
-                At::Drains(mut drains) => {
+                At::Drains(drains) => {
                     if drains.may_go_on(search, self.rights(search)) {
-                        drains.before = search.activity();
-                        self.at = At::Drained(drains);
-                        return match search.gfp.contains(Gfp::DIRECT_RECLAIM) {
-                            true => Next::DrainAll,
-                            false => Next::DrainOpen,
-                        };
+                        let before = search.activity();
+                        self.at = At::Drained(Drains { before, ..drains });
+                        return drain_for(search.gfp);
                     }
-                    self.at = match self.then {
-                        Then::Refuse => return Next::Refuse,
-                        Then::Last => At::Lasts,
-                        Then::Wait => At::Waits,
-                    };
+                    let Some(then) = self.then.at() else { return Next::Refuse };
+                    self.at = then;
                 }
                 At::Drained(mut drains) => {
                     drains.moved = search.look_behind(drained, drains.rounds);
@@ -190,16 +180,11 @@ impl Slow {
                     self.at = At::Drains(drains);
                     return Next::Walk(self.rights(search));
                 }
-                // LB D.5 `may_oom`.
                 At::Lasts => {
                     if !search.gfp.contains(Gfp::DIRECT_RECLAIM) || search.is_reclaiming() {
                         return Next::Refuse;
                     }
-                    self.at = At::Waits;
-                    if self.lasts < ROUNDS_MAX {
-                        self.lasts += 1;
-                        self.at = At::Asks;
-                        // Another request's last resort may have helped since.
+                    if self.asks_last() {
                         return Next::Look(AllocFlags::WMARK_HIGH | kept(flags));
                     }
                 }
@@ -228,6 +213,15 @@ impl Slow {
         }
     }
 
+    /// Whether it asks the last resort once more (LB D.5 `may_oom`): behind a walk, as another
+    /// request's may have helped since.
+    fn asks_last(&mut self) -> bool {
+        let asks = self.lasts < ROUNDS_MAX;
+        self.at = if asks { At::Asks } else { At::Waits };
+        self.lasts += u8::from(asks);
+        asks
+    }
+
     /// The rights of the walks between which it reclaims and drains.
     fn rights<P: Platform>(&self, search: &Search<'_, '_, P>) -> AllocFlags {
         let right = match search.on.policy().reserves {
@@ -244,6 +238,11 @@ impl Slow {
             false => At::Drains(Drains::default()),
         }
     }
+}
+
+/// The drain of a request: one that may not wait empties the lists of its zones alone.
+fn drain_for(gfp: Gfp) -> Next {
+    if gfp.contains(Gfp::DIRECT_RECLAIM) { Next::DrainAll } else { Next::DrainOpen }
 }
 
 /// What a request's rights keep of waking reclaimers.
@@ -354,16 +353,11 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     fn look_behind(&self, drained: u64, rounds: u8) -> bool {
         let may_wait = self.gfp.contains(Gfp::DIRECT_RECLAIM);
         let waited = may_wait && (self.wait_for_isolated() | self.wait_for_growth());
-        self.settle();
+        settle(self);
         // The last reserved pageblock goes when nothing else came back (LB D.5).
         let force = rounds > 0 || (drained == 0 && may_wait);
         let unreserved = self.unreserve_highatomic(force);
         drained != 0 || unreserved || waited
-    }
-
-    #[inline(never)]
-    fn settle(&self) {
-        self.allowed().for_each(|zone| self.zone_ops(zone).settle());
     }
 
     /// Empties the pcps of the request's zones, without a long wait. Returns the pages moved.
@@ -447,6 +441,11 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         let mut zones = self.allowed().map(|zone| self.zone_ops(zone));
         self.on.grouping() && zones.any(|ops| ops.unreserve_highatomic(self.mt, force))
     }
+}
+
+#[inline(never)]
+fn settle<P: Platform>(search: &Search<'_, '_, P>) {
+    search.allowed().for_each(|zone| search.zone_ops(zone).settle());
 }
 
 /// LB D.5, "alloc-flag derivation".

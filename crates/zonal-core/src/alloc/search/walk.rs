@@ -204,6 +204,14 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
     }
 }
 
+/// The rights of the next walk behind one that found nothing; `None`: there is none.
+pub fn fewer(flags: AllocFlags) -> Option<AllocFlags> {
+    // Nodes that were passed are asked after all; then, without a block, or on the way to another
+    // node, types may be mixed after all.
+    let least = [AllocFlags::PASS_RECLAIMING, AllocFlags::NOFRAGMENT];
+    least.into_iter().find(|flag| flags.contains(*flag)).map(|flag| flags.without(flag))
+}
+
 impl<'a, P: Platform> Search<'_, 'a, P> {
     /// A block of the zone, which may spare it, as it is: from the CPU's pcp, or the buddy (LB D.4
     /// `rmqueue`). `flags`: the walk's.

@@ -207,14 +207,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             let pcp = self.pcp(self.on.platform.cpu());
             locked.account(&pcp.free_diff, order.pages() as i64, 1);
         }
-        self.end_isolation();
+        self.on.events.end_isolation();
         true
-    }
-
-    fn end_isolation(self) {
-        // Relaxed, both: as above.
-        self.on.events.isolated.fetch_sub(1, Relaxed);
-        self.on.events.restored.fetch_add(1, Relaxed);
     }
 
     /// Hands out what [`isolate_block`](Self::isolate_block) took. `false`: no isolated block of
@@ -224,7 +218,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         let Some((idx, mt)) = isolated(&locked.frames, pfn, order) else { return false };
         let pcp = self.on.pcp_id(self.zone.id, self.on.platform.cpu());
         locked.frames.store(idx, PageWord::allocated(order, mt, pcp));
-        self.end_isolation();
+        self.on.events.end_isolation();
         true
     }
 

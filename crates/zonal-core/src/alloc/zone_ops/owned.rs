@@ -421,7 +421,8 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         Err(FreeError { pfn, order: Order::ZERO, cause })
     }
 
-    /// Checks OWNER-1 to OWNER-3 and OWNER-5. Returns the free pages of the zone's owned pageblocks.
+    /// Checks OWNER-1 to OWNER-3 and OWNER-5. Returns the free pages of the zone's owned
+    /// pageblocks.
     pub fn validate(self) -> Result<u64, Fault> {
         let of = self.blocks();
         let fault = |cpu, at| Fault::Owned(self.ops.zone.id, cpu, self.page_at((at, 0)));
@@ -447,8 +448,8 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         }
     }
 
-    /// OWNER-1 and OWNER-5 of one pageblock: its free pages are in no block, and what is repeated of
-    /// them is right.
+    /// OWNER-1 and OWNER-5 of one pageblock: its free pages are in no block, and what is repeated
+    /// of them is right.
     fn validate_bits(self, at: u32) -> Result<(), ()> {
         let block = &self.blocks()[at as usize];
         if !block.is_right() {

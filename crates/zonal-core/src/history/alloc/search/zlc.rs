@@ -13,8 +13,7 @@
 //! with the fix, once a second.
 
 use super::Search;
-use super::scan::fewer;
-use super::walk::{Seen, Visit, Walk};
+use super::walk::{Seen, Visit, Walk, fewer};
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
 use crate::policy::walk::{CacheMark, ZonelistCaching};
