@@ -50,18 +50,10 @@ enum Kind {
     Misuse,
 }
 
-const KINDS: [Kind; 10] = [
-    Kind::Count,
-    Kind::Scan,
-    Kind::Holdings,
-    Kind::Inactive,
-    Kind::Active,
-    Kind::Background,
-    Kind::Budget,
-    Kind::LastResort,
-    Kind::Destructor,
-    Kind::Misuse,
-];
+const KINDS: [Kind; 10] = {
+    use Kind::*;
+    [Count, Scan, Holdings, Inactive, Active, Background, Budget, LastResort, Destructor, Misuse]
+};
 
 thread_local! {
     /// Whether the running thread changes the budget of the scene's pool.
@@ -328,6 +320,13 @@ impl Scene {
         }
     }
 
+    /// The shrinker goes. With the lock free again: that waits for calls of other threads, which
+    /// come here, too.
+    fn leave(&self) {
+        let leaving = locked(&self.leaving).take();
+        drop(leaving);
+    }
+
     /// Pages of the pool, back to it.
     fn give(&self, count: u64) -> u64 {
         let mut pages = locked(&self.pages);
@@ -405,7 +404,7 @@ fn shrinker(scene: &Arc<Scene>, last: Option<Last>) -> Shrinker {
                 (0..8).for_each(|_| scanned.inside(Kind::Budget));
             }
             if last.is_some() {
-                drop(locked(&scanned.leaving).take());
+                scanned.leave();
             }
             Scanned::Freed(scanned.give(ask.objects))
         },
@@ -473,7 +472,7 @@ fn provoke(scene: &Arc<Scene>) {
             scene.take_one();
             // If it was not called, its owner drops it: outside, where NOFAIL waits for others.
             BY_POOL.set(false);
-            drop(locked(&scene.leaving).take());
+            scene.leave();
             BY_POOL.set(true);
         }
         // Some more than the watermarks lie apart.
