@@ -54,12 +54,25 @@ enum Answer {
     Error(String),
 }
 
-/// A subject whose loops run in a child process.
+/// How often a child that ended is started again.
+const RESTARTS: u32 = 3;
+
+/// A subject whose loops run in a child process. One that ends or does not answer leaves the cell,
+/// and is started again for the next.
 pub struct Remote {
     name: String,
+    command: Command,
+    process: Process,
+    restarts: u32,
+}
+
+/// A child, and the way to talk to it.
+struct Process {
     child: Child,
     requests: ChildStdin,
     answers: Receiver<String>,
+    /// It has ended, or was stopped.
+    gone: bool,
 }
 
 impl Remote {
@@ -69,8 +82,74 @@ impl Remote {
     /// # Errors
     /// If it cannot be started, or says why it cannot run here, or ends.
     pub fn start(name: &str, mut command: Command) -> Result<Remote, BenchError> {
-        let gone = |what: String| BenchError::Child { subject: name.into(), what };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let process = Process::start(name, &mut command)?;
+        let mut remote = Remote { name: name.into(), command, process, restarts: 0 };
+        remote.introduced()?;
+        Ok(remote)
+    }
+
+    fn introduced(&mut self) -> Result<(), BenchError> {
+        let what = match self.answer()? {
+            Answer::Ready(_) => return Ok(()),
+            Answer::Error(why) => format!("cannot run here: {why}"),
+            _ => "did not introduce itself".into(),
+        };
+        self.process.gone = true;
+        Err(BenchError::Child { subject: self.name.clone(), what })
+    }
+
+    fn gone(&mut self, what: &str) -> BenchError {
+        self.process.gone = true;
+        // Already ended or about to be: both calls only tidy up.
+        let child = &mut self.process.child;
+        let _ = child.kill();
+        let status = child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
+        BenchError::Child { subject: self.name.clone(), what: format!("{what} ({status})") }
+    }
+
+    fn answer(&mut self) -> Result<Answer, BenchError> {
+        match self.process.answers.recv_timeout(ANSWER_TIMEOUT) {
+            Ok(line) => serde_json::from_str(&line)
+                .map_err(|e| self.gone(&format!("answered {line:?}: {e}"))),
+            Err(RecvTimeoutError::Timeout) => Err(self.gone("did not answer and was stopped")),
+            Err(RecvTimeoutError::Disconnected) => Err(self.gone("ended")),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Answer, BenchError> {
+        if self.process.gone {
+            self.restart()?;
+        }
+        let mut line = serde_json::to_string(request)
+            .map_err(|e| self.gone(&format!("cannot be asked: {e}")))?;
+        line.push('\n');
+        if self.process.requests.write_all(line.as_bytes()).is_err() {
+            return Err(self.gone("ended"));
+        }
+        match self.answer()? {
+            Answer::Wrong(what) => Err(BenchError::Wrong(what)),
+            Answer::Error(what) => {
+                Err(BenchError::Child { subject: self.name.clone(), what: format!("says: {what}") })
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    fn restart(&mut self) -> Result<(), BenchError> {
+        if self.restarts == RESTARTS {
+            let what = format!("ended {} times and is not started again", RESTARTS + 1);
+            return Err(BenchError::Child { subject: self.name.clone(), what });
+        }
+        self.restarts += 1;
+        self.process = Process::start(&self.name, &mut self.command)?;
+        self.introduced()
+    }
+}
+
+impl Process {
+    fn start(name: &str, command: &mut Command) -> Result<Process, BenchError> {
+        let gone = |what: String| BenchError::Child { subject: name.into(), what };
         let mut child = command.spawn().map_err(|e| gone(format!("did not start: {e}")))?;
         let requests = child.stdin.take().ok_or_else(|| gone("has no stdin".into()))?;
         let output = child.stdout.take().ok_or_else(|| gone("has no stdout".into()))?;
@@ -82,44 +161,7 @@ impl Remote {
                 }
             }
         });
-        let mut remote = Remote { name: name.into(), child, requests, answers };
-        match remote.answer()? {
-            Answer::Ready(_) => Ok(remote),
-            Answer::Error(why) => Err(gone(format!("cannot run here: {why}"))),
-            _ => Err(gone("did not introduce itself".into())),
-        }
-    }
-
-    fn gone(&mut self, what: &str) -> BenchError {
-        // Already ended or about to be: both calls only tidy up.
-        let _ = self.child.kill();
-        let status = self.child.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
-        BenchError::Child { subject: self.name.clone(), what: format!("{what} ({status})") }
-    }
-
-    fn answer(&mut self) -> Result<Answer, BenchError> {
-        match self.answers.recv_timeout(ANSWER_TIMEOUT) {
-            Ok(line) => serde_json::from_str(&line)
-                .map_err(|e| self.gone(&format!("answered {line:?}: {e}"))),
-            Err(RecvTimeoutError::Timeout) => Err(self.gone("did not answer and was stopped")),
-            Err(RecvTimeoutError::Disconnected) => Err(self.gone("ended")),
-        }
-    }
-
-    fn ask(&mut self, request: &Request) -> Result<Answer, BenchError> {
-        let mut line = serde_json::to_string(request)
-            .map_err(|e| self.gone(&format!("cannot be asked: {e}")))?;
-        line.push('\n');
-        if self.requests.write_all(line.as_bytes()).is_err() {
-            return Err(self.gone("ended"));
-        }
-        match self.answer()? {
-            Answer::Wrong(what) => Err(BenchError::Wrong(what)),
-            Answer::Error(what) => {
-                Err(BenchError::Child { subject: self.name.clone(), what: format!("says: {what}") })
-            }
-            answer => Ok(answer),
-        }
+        Ok(Process { child, requests, answers, gone: false })
     }
 }
 
@@ -166,7 +208,7 @@ impl Runner for Remote {
     }
 }
 
-impl Drop for Remote {
+impl Drop for Process {
     fn drop(&mut self) {
         // The child may have ended by itself; then both calls fail and nothing is left to do.
         let _ = self.child.kill();
@@ -283,6 +325,22 @@ mod tests {
         command.args(["-c", "exit 3"]);
         let error = Remote::start("peer", command).err().unwrap().to_string();
         assert!(error.contains("the process of peer ended (exit status: 3)"), "{error}");
+    }
+
+    #[test]
+    fn a_child_that_ends_leaves_its_cell_and_is_started_again_for_the_next_three_times_at_most() {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", r#"echo '{"ready":"peer"}'; read line; echo '"supported"'; read line"#]);
+        let mut peer = Remote::start("peer", command).unwrap();
+        let cell = Cell { bench: Bench::Pair, threads: 1, pinned: true, order: 0, touched: false };
+        for _ in 0..=RESTARTS {
+            assert_eq!(peer.supports(&cell), Ok(()));
+            let error = peer.burst(&cell, 1, 0).unwrap_err().to_string();
+            assert!(error.contains("the process of peer ended (exit status: 0)"), "{error}");
+        }
+        let error = peer.supports(&cell).unwrap_err();
+        assert_eq!(error, "the process of peer ended 4 times and is not started again");
     }
 
     #[test]
