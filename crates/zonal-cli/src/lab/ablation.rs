@@ -4,7 +4,7 @@ use anyhow::ensure;
 use comfy_table::{Table as Drawn, presets};
 use serde::Serialize;
 use zonal_lab::experiment::ablation::{self, Ablation, Moved, mechanisms, near};
-use zonal_lab::experiment::{EXPERIMENTS, Experiment, SCHEMA_VERSION};
+use zonal_lab::experiment::{EXPERIMENTS, Experiment, Extent, SCHEMA_VERSION};
 use zonal_lab::mechanism::{Mechanism, all};
 use zonal_lab::report;
 
@@ -66,6 +66,7 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
         "nothing to switch off: no machine of these experiments has the mechanism {}",
         args.mechanism.join(", ")
     );
+    let extent = if args.whole_time { Extent::Published } else { Extent::Brief };
     let command = command(args);
     output::note(&command);
     if let (Some(keep), Some(html)) = (&args.keep, &args.html) {
@@ -86,7 +87,7 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
             Some(kept) => kept,
             None => &(),
         };
-        let one = Ablation::run(&experiment, args.seed, &takes, finished, all)?;
+        let one = Ablation::run(&experiment, (args.seed, extent), &takes, finished, all)?;
         if let Some(kept) = &kept {
             note_taken(&one, kept);
         }
@@ -126,8 +127,9 @@ fn command(args: &AblationArgs) -> String {
         values.iter().map(|value| format!(" --{flag} {value}")).collect()
     };
     format!(
-        "zonal lab ablation --seed {}{}{}",
+        "zonal lab ablation --seed {}{}{}{}",
         args.seed,
+        if args.whole_time { " --whole-time" } else { "" },
         many("experiment", &args.experiment),
         many("mechanism", &args.mechanism)
     )
@@ -157,13 +159,18 @@ fn text(ablation: &Ablation) -> String {
     }
     let whole = &ablation.whole;
     format!(
-        "{} (simulated, played briefly) on {}, seed {}\n{}\n\n{}\n",
+        "{} (simulated, {}) on {}, seed {}\n{}\n\n{}\n",
         whole.experiment,
+        played(ablation.extent),
         whole.machine,
         whole.seed,
         ablation.conclusion(),
         drawn.trim_fmt()
     )
+}
+
+fn played(extent: Extent) -> &'static str {
+    if extent == Extent::Brief { "played briefly" } else { "played for its own time" }
 }
 
 fn json(ablations: &[Ablation], command: &str) -> anyhow::Result<String> {

@@ -321,8 +321,12 @@ pub struct AblationArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 
+    /// Play the experiment's own time instead of a part of it.
+    #[arg(long)]
+    pub whole_time: bool,
+
     /// List the mechanisms, and what is left without each.
-    #[arg(long, conflicts_with_all = ["experiment", "mechanism", "keep"])]
+    #[arg(long, conflicts_with_all = ["experiment", "mechanism", "whole_time", "keep"])]
     pub list: bool,
 
     /// Keep each table in this file as soon as it is finished, and play none again that it has: so

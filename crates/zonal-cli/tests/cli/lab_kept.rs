@@ -27,6 +27,10 @@ fn a_second_ablation_takes_the_tables_that_the_first_one_kept_and_says_so() {
     let all = format!("vmstat-update-cost: 2 of 2 tables are from {}; without", text(&file));
     assert!(stderr(&again).contains(&all), "{}", stderr(&again));
     assert_eq!(fs::read_to_string(&file).unwrap(), kept, "a table is there once");
+    let longer = place.file("longer.jsonl");
+    fs::write(&longer, &kept).unwrap();
+    let longer = passed(&args("folds", &["--whole-time", "--keep", text(&longer)]));
+    assert!(!stderr(&longer).contains("tables are from"), "another time is another table");
     // The last line was torn, within a letter that is two bytes.
     let whole = kept.lines().next().unwrap();
     let torn = [whole, "\n", &whole[..60], "\u{e9}"].concat();

@@ -1,14 +1,14 @@
 //! What a published table owes to each mechanism of the model: the table as it is beside the table
 //! with one mechanism switched off, and then the next.
 //!
-//! Both are played briefly: published rows alone, and less time than the experiment itself takes.
+//! Both are published rows alone, usually played for less time than the experiment itself takes.
 
 use std::cmp::Ordering::Equal;
 
 use serde::Serialize;
 
 use super::rows;
-use super::table::{Cell, Experiment, Options, Progress, Table};
+use super::table::{Cell, Experiment, Extent, Options, Progress, Table};
 use crate::LabError;
 use crate::mechanism::{Mechanism, Mechanisms, OF_FILES, OF_MACHINES};
 use crate::provenance::Label;
@@ -46,7 +46,9 @@ impl Kept for () {
 pub struct Ablation {
     /// One line about the experiment.
     pub about: &'static str,
-    /// With all mechanisms, played as briefly as the others.
+    /// How much of it was played.
+    pub extent: Extent,
+    /// With all mechanisms, played as long as the others.
     pub whole: Table,
     /// Without one each.
     pub without: Vec<Without>,
@@ -89,14 +91,15 @@ pub fn mechanisms(experiment: &Experiment) -> &'static [(Mechanism, &'static str
 }
 
 impl Ablation {
-    /// Plays an experiment with all mechanisms, and then without each of those that `chosen` takes.
+    /// Plays so much of an experiment with all mechanisms, and then without each of those that
+    /// `chosen` takes.
     /// Tables that `kept` has are not played again.
     ///
     /// # Errors
     /// As [`Experiment::run`] and [`Kept::add`], and an experiment of which nothing was published.
     pub fn run(
         experiment: &Experiment,
-        seed: u64,
+        (seed, extent): (u64, Extent),
         chosen: &dyn Fn(&str) -> bool,
         kept: &dyn Kept,
         progress: Progress<'_>,
@@ -112,7 +115,7 @@ impl Ablation {
         let one = |mechanism: Option<Mechanism>| {
             let without =
                 mechanism.map_or_else(Mechanisms::default, |one| Mechanisms::default().and(one));
-            Options { without, brief: true, ..Options::seeded(seed) }
+            Options { without, extent, ..Options::seeded(seed) }
         };
         let all: Vec<Options> =
             std::iter::once(None).chain(off.iter().map(|known| Some(known.0))).map(one).collect();
@@ -138,7 +141,7 @@ impl Ablation {
             left,
             table,
         });
-        Ok(Ablation { about: experiment.about, whole, without: without.collect() })
+        Ok(Ablation { about: experiment.about, extent, whole, without: without.collect() })
     }
 
     /// The published cells that say something, as they are without a mechanism; `None`: with all.
@@ -251,7 +254,9 @@ mod tests {
         let experiment = Experiment::named("vmstat-update-cost").unwrap();
         let chosen = |name: &str| ["folds", "contents"].contains(&name);
         let mut parts = 0;
-        let ablation = Ablation::run(&experiment, 1, &chosen, &(), &mut |_, _| parts += 1).unwrap();
+        let ablation =
+            Ablation::run(&experiment, (1, Extent::Brief), &chosen, &(), &mut |_, _| parts += 1)
+                .unwrap();
         assert_eq!(parts, 3 * PARTS, "the bar comes to its end");
         let [folds, contents] = &ablation.without[..] else { panic!("two are switched off") };
         let whole = ablation.cells(None);
@@ -273,7 +278,8 @@ mod tests {
     fn what_takes_a_cell_beyond_its_target_is_not_nothing_however_little_it_moves() {
         let experiment = Experiment::named("vmstat-update-cost").unwrap();
         let chosen = |name: &str| ["contents", "bandwidth"].contains(&name);
-        let mut ablation = Ablation::run(&experiment, 1, &chosen, &(), &mut |_, _| {}).unwrap();
+        let mut ablation =
+            Ablation::run(&experiment, (1, Extent::Brief), &chosen, &(), &mut |_, _| {}).unwrap();
         let target = 1.0 + ablation.whole.target_percent / 100.0;
         let says = |cell: &Cell| cell.label == Some(Label::Fitted) && cell.points.is_none();
         let at = ablation.whole.cells.iter().position(says).unwrap();
@@ -314,7 +320,10 @@ mod tests {
         let (lines, mut parts) = (Lines::default(), 0);
         let mut run = |seed, of: &[&str]| {
             let chosen = |name: &str| of.contains(&name);
-            let all = Ablation::run(&experiment, seed, &chosen, &lines, &mut |_, _| parts += 1);
+            let all =
+                Ablation::run(&experiment, (seed, Extent::Brief), &chosen, &lines, &mut |_, _| {
+                    parts += 1
+                });
             let all = all.unwrap();
             let lines = lines.0.lock().unwrap();
             (all.whole, all.without.len(), lines.0.len(), lines.1)
@@ -334,7 +343,8 @@ mod tests {
     #[test]
     fn what_was_never_published_has_no_targets_to_leave() {
         let experiment = Experiment::named("pageblocks-2026").unwrap();
-        let error = Ablation::run(&experiment, 1, &|_| true, &(), &mut |_, _| {}).unwrap_err();
+        let error = Ablation::run(&experiment, (1, Extent::Brief), &|_| true, &(), &mut |_, _| {})
+            .unwrap_err();
         assert!(error.to_string().contains("nothing of it was published"), "{error}");
     }
 }

@@ -22,7 +22,7 @@ use zonal_core::types::CpuId;
 
 use super::published::Published;
 use super::rows;
-use super::table::{Cell, Experiment, FiguresIn, Options, Progress, Table};
+use super::table::{Cell, Experiment, Extent, FiguresIn, Options, Progress, Table};
 use crate::LabError;
 use crate::provenance::{Provenance, given};
 use crate::sim::{Lab, Outcome, Spec};
@@ -77,7 +77,7 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
         spec.run_deferred(|lab| {
             lab.allocator.finish_growth()?;
             let pcp_counts = pcp_counts(&lab.allocator);
-            let (seconds, hash) = build(lab, options.brief, looked);
+            let (seconds, hash) = build(lab, options.extent, looked);
             Ok((pcp_counts, seconds, hash))
         })
     })?;
@@ -123,9 +123,9 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
 
 /// User, system and elapsed seconds of the whole build, and a hash of the part that was played.
 /// Calls `looked` after each of its parts.
-fn build(lab: &mut Lab<'_>, brief: bool, looked: &mut dyn FnMut()) -> ([f64; 3], String) {
+fn build(lab: &mut Lab<'_>, extent: Extent, looked: &mut dyn FnMut()) -> ([f64; 3], String) {
     let cycles = |ms: f64| (ms * lab.machine.ghz * 1e6) as u64;
-    let length = cycles(if brief { BRIEF_MS } else { RUN_MS });
+    let length = cycles(if extent == Extent::Brief { BRIEF_MS } else { RUN_MS });
     let from = cycles(WARM_MS);
     let cpus = lab.machine.cpus();
     let mut build = Kernbench::usual(cpus);

@@ -22,7 +22,7 @@ use crate::machine::Machine;
 use crate::provenance::Given;
 use crate::stop;
 
-pub use table::{Cell, Experiment, FiguresIn, Options, Progress, SCHEMA_VERSION, Table};
+pub use table::{Cell, Experiment, Extent, FiguresIn, Options, Progress, SCHEMA_VERSION, Table};
 
 /// Every experiment.
 pub const EXPERIMENTS: &[Experiment] = &[

@@ -11,7 +11,7 @@ use zonal_core::types::Order;
 
 use super::published::Published;
 use super::rows;
-use super::table::{Cell, Experiment, Options, Progress, Table};
+use super::table::{Cell, Experiment, Extent, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::provenance::{Provenance, given};
@@ -63,11 +63,11 @@ fn run(options: &Options, progress: Progress<'_>) -> Result<Table, LabError> {
     let machine = options.machine(MACHINE)?;
     let rows: Vec<&str> = published.rows().collect();
     let sizes = match options.cpus.is_empty() {
-        _ if options.brief => &[],
+        _ if options.extent != Extent::Whole => &[],
         true => &SIZES[..],
         false => &options.cpus,
     };
-    let later = if options.brief { &[] } else { &LATER[..] };
+    let later = if options.extent == Extent::Whole { &LATER[..] } else { &[] };
     // Each with its name, and whether it was published.
     let mut all: Vec<(Machine, &str, String, bool)> = Vec::new();
     all.extend(rows.iter().map(|row| (machine.clone(), *row, (*row).to_owned(), true)));

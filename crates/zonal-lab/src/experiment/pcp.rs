@@ -16,7 +16,7 @@ use zonal_core::types::CpuId;
 
 use super::published::Published;
 use super::rows;
-use super::table::{Cell, Experiment, Options, Progress, Table};
+use super::table::{Cell, Experiment, Extent, Options, Progress, Table};
 use crate::LabError;
 use crate::machine::Machine;
 use crate::provenance::{Label, Provenance, given};
@@ -248,7 +248,10 @@ impl Study {
         let memory = self.memory.map(Published::parse);
         let machine = options.machine(self.machine)?;
         let mut rows: Vec<(String, Machine, &str)> = Vec::new();
-        let played = if options.brief { &ROWS[..PUBLISHED_ROWS] } else { &ROWS[..] };
+        let played = match options.extent {
+            Extent::Whole => &ROWS[..],
+            Extent::Published | Extent::Brief => &ROWS[..PUBLISHED_ROWS],
+        };
         for (row, policy) in played {
             rows.push(((*row).to_owned(), machine.clone(), *policy));
         }
@@ -297,7 +300,7 @@ impl Study {
     ) -> Result<Run, LabError> {
         let (policy, seed) = (recipe::policy(policy)?, options.seed);
         let mut plan = Plan::new(machine.clone(), policy, self.workload.parse()?, seed);
-        let part = if options.brief { self.brief_part } else { 1 };
+        let part = if options.extent == Extent::Brief { self.brief_part } else { 1 };
         (plan.warm_us, plan.run_us) = (self.warm_us / part, self.run_us / part);
         let cpus = plan.check()?;
         let spec = Spec { machine: machine.clone(), policy, seed };

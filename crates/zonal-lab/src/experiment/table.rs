@@ -91,6 +91,18 @@ pub enum FiguresIn {
     Rows,
 }
 
+/// How much of an experiment is played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// All rows, for their own time.
+    #[default]
+    Whole,
+    /// Published rows alone, for their own time.
+    Published,
+    /// Published rows alone, for a part of it.
+    Brief,
+}
+
 /// Options of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -100,14 +112,14 @@ pub struct Options {
     pub cpus: Vec<u32>,
     /// Mechanisms of the model that are switched off.
     pub without: Mechanisms,
-    /// Published rows alone, played for a part of their time.
-    pub brief: bool,
+    /// How much is played.
+    pub extent: Extent,
 }
 
 impl Options {
     /// The whole experiment from this seed.
     pub fn seeded(seed: u64) -> Options {
-        Options { seed, cpus: Vec::new(), without: Mechanisms::default(), brief: false }
+        Options { seed, cpus: Vec::new(), without: Mechanisms::default(), extent: Extent::Whole }
     }
 
     /// A machine of the lab, without what is switched off.
@@ -140,11 +152,12 @@ pub const SCHEMA_VERSION: u32 = 1;
 impl Experiment {
     /// The command line that runs it.
     pub fn command(&self, options: &Options) -> String {
-        if options.brief {
+        if options.extent != Extent::Whole {
+            let time = if options.extent == Extent::Brief { "" } else { " --whole-time" };
             let off: String =
                 options.without.names().map(|name| format!(" --mechanism {name}")).collect();
             return format!(
-                "zonal lab ablation --seed {} --experiment {}{off}",
+                "zonal lab ablation --seed {} --experiment {}{time}{off}",
                 options.seed, self.name
             );
         }

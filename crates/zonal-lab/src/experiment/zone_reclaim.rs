@@ -24,7 +24,7 @@ use zonal_core::policy::walk::{
 
 use super::published::Published;
 use super::rows;
-use super::table::{Cell, Experiment, FiguresIn, Options, Progress, Table};
+use super::table::{Cell, Experiment, Extent, FiguresIn, Options, Progress, Table};
 use crate::LabError;
 use crate::pagecache::{FsMark, LargeDd, StreamWriter};
 use crate::pagecache::{Load, Setup};
@@ -128,7 +128,10 @@ fn run(
     let machine = options.machine(MACHINE)?;
     let (mut cells, mut hash) = (Vec::new(), Sha256::new());
     let all = columns();
-    let columns = if options.brief { &all[..BRIEF_COLUMNS] } else { &all[..] };
+    let columns = match options.extent {
+        Extent::Whole => &all[..],
+        Extent::Published | Extent::Brief => &all[..BRIEF_COLUMNS],
+    };
     let elapsed = |column: &str| published.figure(ELAPSED, column);
     let played = rows::all(columns, 1, progress, |(_, policy), looked| {
         let setup =

@@ -5,6 +5,7 @@ use std::fmt::{self, Arguments};
 
 use super::page::{marked, page};
 use super::text::{escape, grouped};
+use crate::experiment::Extent;
 use crate::experiment::ablation::{Ablation, FAR, Moved, near};
 
 /// A plot: the width of the names, of the rest, a row's height, and the height of the scale.
@@ -19,6 +20,13 @@ const WHOLE: &str = "as it is";
 
 /// The page.
 pub fn ablation_html(ablations: &[Ablation], command: &str) -> String {
+    let brief = ablations.iter().any(|one| one.extent == Extent::Brief);
+    let time = match brief {
+        true => {
+            ", played for less time than the experiments themselves, so figures differ from theirs"
+        }
+        false => "",
+    };
     let plots: String = ablations.iter().map(plot).collect();
     let parts: String = ablations.iter().map(part).collect();
     page(
@@ -28,8 +36,7 @@ pub fn ablation_html(ablations: &[Ablation], command: &str) -> String {
              each row of a plot is the table without that one. A point is a published cell: in the \
              middle it agrees, within the band it is within its target, and the scale is in \
              targets, growing by logarithms. Cells that others stand against, and those whose \
-             cause is not in the model, are left out. Published rows alone, played for less time \
-             than the experiments themselves, so figures differ from theirs.</p>\
+             cause is not in the model, are left out. Published rows alone{time}.</p>\
              <p>Make these tables again: <code>{}</code></p>\
              <div class=\"plots\">{plots}</div>{parts}",
             escape(command)
