@@ -7,63 +7,45 @@
 //! instruction in `asm!`. Elsewhere, and in kernels built without vector registers, they are loops.
 #![allow(unsafe_code)]
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
-/// The values `first`, `first + 1`, ... or, not `up`, `first`, `first - 1`, ...
-#[inline(always)]
-fn row(first: u32, up: bool) -> [u32; 8] {
-    // Tables, so that it is one addition of vectors.
-    static STEPS: [[u32; 8]; 2] = {
-        let mut steps = [[0u32; 8]; 2];
-        let mut i = 0;
-        while i < 8 {
-            steps[0][i] = (i as u32).wrapping_neg();
-            steps[1][i] = i as u32;
-            i += 1;
-        }
-        steps
-    };
-    let steps = &STEPS[usize::from(up)];
-    core::array::from_fn(|i| first.wrapping_add(steps[i]))
-}
-
-/// Whether cells have the values of a row.
-#[inline(always)]
-pub(crate) fn are_row(cells: &[AtomicU32; 8], first: u32, up: bool) -> bool {
-    cells::are_u32s(cells, row(first, up))
-}
-
-/// Writes a row to cells.
-#[inline(always)]
-pub(crate) fn store_row(cells: &[AtomicU32; 8], first: u32, up: bool) {
-    cells::store_u32s(cells, row(first, up));
-}
-
-/// Copies cells to the beginning of others, which may be some of them, if those begin further down.
-pub(crate) fn copy_down(from: &[AtomicU32], to: &[AtomicU32]) {
-    let (rows, rest) = from.as_chunks::<8>();
-    let (to_rows, _) = to.as_chunks();
-    // Eight rows at a time: the loop around one costs as much as the row.
-    let (eights, last) = rows.as_chunks::<8>();
-    for (from, to) in eights.iter().zip(to_rows.as_chunks::<8>().0) {
-        from.iter().zip(to).for_each(|(from, to)| copy_u32s(from, to));
-    }
-    let to_last = to_rows.get(8 * eights.len()..).unwrap_or_default();
-    last.iter().zip(to_last).for_each(|(from, to)| copy_u32s(from, to));
-    let to_rest = to.get(8 * rows.len()..).unwrap_or_default();
-    rest.iter().zip(to_rest).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
-}
-
-pub(crate) use cells::{are_u64s, copy_u32s, equal_u64s, store_u64s};
+pub(crate) use cells::{
+    are_row, are_u64s, copy_down, copy_u32s, equal_u64s, store_row, store_u64s,
+};
 
 #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
 mod cells {
-    use super::{AtomicU32, AtomicU64};
-    use crate::sync::Ordering::Relaxed;
+    use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-    #[inline(always)]
-    pub(super) fn are_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) -> bool {
-        cells.iter().zip(values).all(|(cell, value)| cell.load(Relaxed) == value)
+    /// What the values of a row grow by.
+    const fn step(up: bool) -> u32 {
+        if up { 1 } else { u32::MAX }
+    }
+
+    /// Whether cells have the values `first`, `first + 1`, ... or, not `up`, `first`, `first - 1`,
+    /// ...
+    #[inline]
+    pub(crate) fn are_row(cells: &[AtomicU32; 8], first: u32, up: bool) -> bool {
+        let mut value = first;
+        cells.iter().all(|cell| {
+            let is = cell.load(Relaxed) == value;
+            value = value.wrapping_add(step(up));
+            is
+        })
+    }
+
+    /// Writes such a row to cells.
+    #[inline]
+    pub(crate) fn store_row(cells: &[AtomicU32; 8], first: u32, up: bool) {
+        let mut value = first;
+        for cell in cells {
+            cell.store(value, Relaxed);
+            value = value.wrapping_add(step(up));
+        }
+    }
+
+    /// Copies cells to the beginning of others, which may be some of them, if those begin further
+    /// down.
+    pub(crate) fn copy_down(from: &[AtomicU32], to: &[AtomicU32]) {
+        from.iter().zip(to).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
     }
 
     /// Whether all cells have this value.
@@ -76,11 +58,6 @@ mod cells {
     #[inline(always)]
     pub(crate) fn equal_u64s(a: [u64; 8], b: [u64; 8]) -> bool {
         a == b
-    }
-
-    #[inline(always)]
-    pub(super) fn store_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) {
-        cells.iter().zip(values).for_each(|(cell, value)| cell.store(value, Relaxed));
     }
 
     /// Copies cells to others that may be some of them, if those begin further down.
@@ -98,16 +75,63 @@ mod cells {
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
 mod cells {
-    use super::{AtomicU32, AtomicU64};
     use core::arch::asm;
     use core::arch::x86_64::__m128i;
     use core::mem::transmute;
 
+    use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
     /// What `pmovmskb` makes of a register with all bits set.
     const ALL: u32 = 0xffff;
 
+    /// The values `first`, `first + 1`, ... or, not `up`, `first`, `first - 1`, ...
     #[inline(always)]
-    pub(super) fn are_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) -> bool {
+    fn row(first: u32, up: bool) -> [u32; 8] {
+        // Tables, so that it is one addition of vectors.
+        static STEPS: [[u32; 8]; 2] = {
+            let mut steps = [[0u32; 8]; 2];
+            let mut i = 0;
+            while i < 8 {
+                steps[0][i] = (i as u32).wrapping_neg();
+                steps[1][i] = i as u32;
+                i += 1;
+            }
+            steps
+        };
+        let steps = &STEPS[usize::from(up)];
+        core::array::from_fn(|i| first.wrapping_add(steps[i]))
+    }
+
+    /// Whether cells have the values of a row.
+    #[inline(always)]
+    pub(crate) fn are_row(cells: &[AtomicU32; 8], first: u32, up: bool) -> bool {
+        are_u32s(cells, row(first, up))
+    }
+
+    /// Writes a row to cells.
+    #[inline(always)]
+    pub(crate) fn store_row(cells: &[AtomicU32; 8], first: u32, up: bool) {
+        store_u32s(cells, row(first, up));
+    }
+
+    /// Copies cells to the beginning of others, which may be some of them, if those begin further
+    /// down.
+    pub(crate) fn copy_down(from: &[AtomicU32], to: &[AtomicU32]) {
+        let (rows, rest) = from.as_chunks::<8>();
+        let (to_rows, _) = to.as_chunks();
+        // Eight rows at a time: the loop around one costs as much as the row.
+        let (eights, last) = rows.as_chunks::<8>();
+        for (from, to) in eights.iter().zip(to_rows.as_chunks::<8>().0) {
+            from.iter().zip(to).for_each(|(from, to)| copy_u32s(from, to));
+        }
+        let to_last = to_rows.get(8 * eights.len()..).unwrap_or_default();
+        last.iter().zip(to_last).for_each(|(from, to)| copy_u32s(from, to));
+        let to_rest = to.get(8 * rows.len()..).unwrap_or_default();
+        rest.iter().zip(to_rest).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
+    }
+
+    #[inline(always)]
+    fn are_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) -> bool {
         // SAFETY: (1) plain bits of the same size.
         let [a, b]: [__m128i; 2] = unsafe { transmute(values) };
         let equal: u32;
@@ -201,7 +225,7 @@ mod cells {
     }
 
     #[inline(always)]
-    pub(super) fn store_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) {
+    fn store_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) {
         // SAFETY: (1) plain bits of the same size.
         let [a, b]: [__m128i; 2] = unsafe { transmute(values) };
         // SAFETY: (1) writes the 32 bytes of `cells` and no more, which are atomics, so they may be
@@ -263,6 +287,7 @@ mod cells {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
     /// Eight cells in the middle of more, so that a byte too many shows.
     const ROOM: usize = 12;
