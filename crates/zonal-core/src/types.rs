@@ -303,6 +303,7 @@ impl fmt::Display for Migratetype {
 
 /// The square root, rounded down. That of the standard library is ten times the code, for a speed
 /// that nobody here asks for.
+#[inline(never)]
 pub(crate) const fn isqrt(of: u64) -> u64 {
     let (mut root, mut bit) = (0, 1 << 31);
     while bit != 0 {

@@ -4,7 +4,7 @@
 #[path = "../history/machine.rs"]
 mod history;
 
-use super::spec::{Machine, ZoneSpec};
+use super::spec::Machine;
 use crate::policy::walk::{ZonelistOrder, ZonelistPolicy};
 use crate::types::{NodeId, ZoneId, ZoneKind};
 use crate::zonelist::Node;
@@ -83,20 +83,22 @@ fn build_in(
 ) {
     let count = machine.nodes();
     let Room { has_memory, has_cpu, load, order, zones_of } = room;
-    for zone in machine.zones {
-        has_memory[zone.node.0 as usize] |= zone.kind != ZoneKind::Device;
+    for (position, zone) in machine.zones.iter().enumerate() {
+        let node = zone.node.0 as usize;
+        has_memory[node] |= zone.kind != ZoneKind::Device;
+        let (first, end) = &mut zones_of[node];
+        *first = if *end == 0 { position as u16 } else { *first };
+        *end = position as u16 + 1;
     }
+    nodes.iter_mut().for_each(|node| node.cpus = 0);
     for node in machine.cpus {
-        has_cpu[node.0 as usize] = true;
+        let node = node.0 as usize;
+        has_cpu[node] = true;
+        nodes[node].cpus += 1;
     }
     let table = NodeTable::new(machine.distances, &has_memory[..count], &has_cpu[..count])
         .expect("the machine was checked: its slices fit together")
         .load_rule(policy.load);
-    for (position, zone) in machine.zones.iter().enumerate() {
-        let (first, end) = &mut zones_of[zone.node.0 as usize];
-        *first = if *end == 0 { position as u16 } else { *first };
-        *end = position as u16 + 1;
-    }
     let mut writer = Writer { machine, zones_of, entries, next: 0 };
     for local in 0..count {
         let local = NodeId(local as u16);
@@ -130,21 +132,17 @@ fn build_in(
         };
         let list = &writer.entries[first..end];
         let ordinary = |zone: &&ZoneId| machine.zones[zone.0 as usize].kind <= ZoneKind::Normal;
-        nodes[local.0 as usize] = Node {
-            first: first as u32,
-            len: list.len() as u32,
-            own_first: own_first as u32,
-            own,
-            cpus: machine.node_cpus(local),
-            preferred: *list.iter().find(ordinary).or(list.first()).unwrap_or(&ZoneId(0)),
-            ..Node::default()
-        };
+        let preferred = list.iter().find(ordinary).or(list.first());
+        let node = &mut nodes[local.0 as usize];
+        (node.first, node.len) = (first as u32, list.len() as u32);
+        (node.own_first, node.own) = (own_first as u32, own);
+        node.preferred = *preferred.unwrap_or(&ZoneId(0));
     }
 }
 
 /// Kinds that are on lists, highest first.
 fn kinds() -> impl Iterator<Item = ZoneKind> {
-    ZoneKind::ALL.into_iter().rev().filter(|kind| *kind != ZoneKind::Device)
+    ZoneKind::ALL.iter().rev().copied().filter(|kind| *kind != ZoneKind::Device)
 }
 
 /// Writes lists consecutively.
@@ -157,19 +155,23 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The node's zone of this kind, if it has one. Returns how many were written.
-    fn zone(&mut self, node: NodeId, kind: ZoneKind) -> u32 {
-        let is = |zone: &ZoneSpec| (zone.node, zone.kind) == (node, kind);
+    /// The node's zone of this kind, if it has one.
+    fn zone(&mut self, node: NodeId, kind: ZoneKind) {
         let (first, end) = self.zones_of[node.0 as usize];
-        let zones = &self.machine.zones[usize::from(first)..usize::from(end)];
-        let Some(zone) = zones.iter().position(is) else { return 0 };
-        self.entries[self.next] = ZoneId(first + zone as u16);
-        self.next += 1;
-        1
+        for zone in first..end {
+            let spec = &self.machine.zones[usize::from(zone)];
+            if (spec.node, spec.kind) == (node, kind) {
+                self.entries[self.next] = ZoneId(zone);
+                self.next += 1;
+            }
+        }
     }
 
+    /// A node's zones, from the highest kind down. Returns how many were written.
     fn zones_of(&mut self, node: NodeId) -> u32 {
-        kinds().map(|kind| self.zone(node, kind)).sum()
+        let begun = self.next;
+        kinds().for_each(|kind| self.zone(node, kind));
+        (self.next - begun) as u32
     }
 
     /// All zones, node after node. Returns how many are `local`'s; they come first.
@@ -189,7 +191,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::machine::Layout;
+    use crate::machine::{Layout, ZoneSpec};
     use crate::policy::Policy;
 
     /// Node 0 has DMA32 and Normal, node 1 Normal and Movable, node 2 a CPU and device memory.

@@ -113,9 +113,7 @@ pub fn fallback_order(
             len += 1;
         }
     }
-    // The node itself first, then the cheapest; the lowest id among equals.
-    let rank = |node: &NodeId| (*node != local, cost(table, local, *node, load), *node);
-    sort(&mut order[..len], rank);
+    sort(table, local, load, &mut order[..len]);
     let mut previous = local;
     #[cfg_attr(not(feature = "history"), expect(unused_variables, reason = "read by old rules"))]
     for (position, next) in order[..len].iter().enumerate() {
@@ -132,29 +130,34 @@ pub fn fallback_order(
     len
 }
 
-/// Sorts by rank, in place: a heap sort. The library's sorts are 6 KiB of code, and this one runs
-/// when an allocator is made.
-fn sort<R: Ord>(nodes: &mut [NodeId], rank: impl Fn(&NodeId) -> R) {
-    let sift = |heap: &mut [NodeId], mut at: usize| {
-        loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
-            let Some(mut top) = heap.get(left).map(|_| left) else { return };
-            if heap.get(right).is_some_and(|node| rank(node) > rank(&heap[left])) {
-                top = right;
-            }
-            if rank(&heap[at]) >= rank(&heap[top]) {
-                return;
-            }
-            heap.swap(at, top);
-            at = top;
+/// Sorts by [`rank`], in place: a heap sort. The library's sorts are 6 KiB of code, and this one
+/// runs when an allocator is made.
+fn sort(table: &NodeTable<'_>, local: NodeId, load: &[u32], nodes: &mut [NodeId]) {
+    // First the heap is built, then its top goes behind it, again and again.
+    let mut at = nodes.len() / 2;
+    let mut end = nodes.len();
+    while at > 0 || end > 1 {
+        if at > 0 {
+            at -= 1;
+        } else {
+            end -= 1;
+            nodes.swap(0, end);
         }
-    };
-    for at in (0..nodes.len() / 2).rev() {
-        sift(nodes, at);
-    }
-    for end in (1..nodes.len()).rev() {
-        nodes.swap(0, end);
-        sift(&mut nodes[..end], 0);
+        let mut parent = at;
+        loop {
+            let mut top = parent;
+            for child in (2 * parent + 1..end).take(2) {
+                let rank = |at: usize| rank(table, local, nodes[at], load);
+                if rank(child) > rank(top) {
+                    top = child;
+                }
+            }
+            if top == parent {
+                break;
+            }
+            nodes.swap(parent, top);
+            parent = top;
+        }
     }
 }
 
@@ -175,6 +178,15 @@ pub fn fallback_orders(
         let row = &mut orders[local * nodes..(local + 1) * nodes];
         lens[local] = fallback_order(table, NodeId(local as u16), load, row) as u16;
     }
+}
+
+/// Where `node` is on the list of `local`: the node itself first, then the cheapest; the lowest id
+/// among equals.
+#[inline(never)]
+fn rank(table: &NodeTable<'_>, local: NodeId, node: NodeId, load: &[u32]) -> u64 {
+    let cost = cost(table, local, node, load);
+    debug_assert!(cost < 1 << 47);
+    u64::from(node != local) << 63 | cost << 16 | u64::from(node.0)
 }
 
 /// What it costs `local` to go to `node`: distance first, then a preference for higher ids and for
