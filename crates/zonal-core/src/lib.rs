@@ -27,26 +27,46 @@ compile_error!(
     "zonal-core needs a target with 64-bit atomics (target_has_atomic = \"64\"): a page's word and \
      a per-CPU list's hot word are changed by one 64-bit store or compare-and-exchange"
 );
+// No module there, so that this is the only error.
 
+#[cfg(target_has_atomic = "64")]
 pub mod alloc;
+#[cfg(target_has_atomic = "64")]
 pub mod buddy;
+#[cfg(target_has_atomic = "64")]
 pub mod early;
+#[cfg(target_has_atomic = "64")]
 pub mod frame;
+#[cfg(target_has_atomic = "64")]
 pub mod gfp;
 #[cfg(feature = "history")]
+#[cfg(target_has_atomic = "64")]
 pub mod history;
+#[cfg(target_has_atomic = "64")]
 mod lanes;
+#[cfg(target_has_atomic = "64")]
 pub mod machine;
+#[cfg(target_has_atomic = "64")]
 pub mod pcp;
+#[cfg(target_has_atomic = "64")]
 pub mod platform;
+#[cfg(target_has_atomic = "64")]
 pub mod policy;
+#[cfg(target_has_atomic = "64")]
 pub mod prefetch;
+#[cfg(target_has_atomic = "64")]
 pub mod reclaim;
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]
+#[cfg(target_has_atomic = "64")]
 mod support;
+#[cfg(target_has_atomic = "64")]
 pub mod sync;
+#[cfg(target_has_atomic = "64")]
 pub mod types;
+#[cfg(target_has_atomic = "64")]
 pub mod vmstat;
+#[cfg(target_has_atomic = "64")]
 pub mod zone;
+#[cfg(target_has_atomic = "64")]
 pub mod zonelist;
