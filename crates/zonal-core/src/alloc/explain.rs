@@ -191,7 +191,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         let (mut cached, mut boost, mut reserved, mut deltas) = (0, 0, 0, false);
         for zone in self.allowed() {
             let ops = self.zone_ops(zone);
-            boost += zone.watermarks().boost;
+            boost += zone.boost();
             reserved += zone.snapshot(self.highest).highatomic_free;
             cached += ops.depot_pages() + ops.owned().pages();
             cached += ops.pcps().map(|pcp| u64::from(pcp.count())).sum::<u64>();

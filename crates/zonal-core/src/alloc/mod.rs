@@ -100,7 +100,6 @@ use search::Search;
 use zone_ops::ZoneOps;
 
 use crate::frame::PageState;
-use crate::machine::{Machine, MachineError, Metadata};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::platform::reclaimer::Unit;
@@ -129,20 +128,6 @@ impl<P> fmt::Debug for Allocator<'_, P> {
 
 /// An allocator, its memory and its settings.
 impl<'a, P: Platform> Allocator<'a, P> {
-    /// An allocator for `machine` over `metadata`, without any memory yet: bring it online zone by
-    /// zone, then call [`setup`](Self::setup).
-    ///
-    /// # Errors
-    /// [`MachineError`] where the machine cannot be or the metadata is too small for it.
-    pub fn new(
-        machine: &Machine<'a>,
-        policy: Policy,
-        metadata: Metadata<'a>,
-        platform: P,
-    ) -> Result<Allocator<'a, P>, MachineError> {
-        Ok(Allocator { tables: Tables::new(machine, policy, metadata, platform)? })
-    }
-
     /// Hands never used pages of a zone to its buddy. Call [`setup`](Self::setup) afterwards, when
     /// all memory is online. What comes after that counts as present from then on
     /// ([`Zone::present`]). Waits for sections of the zone that workers have claimed: not to be

@@ -49,6 +49,21 @@ pub(super) fn type_of(blocks: &[AtomicU8], block_shift: u64, pfn: Pfn) -> Option
     Some(u32::from(blocks.get(at)?.load(Relaxed)))
 }
 
+/// Whether the search of a request begins at the zone that its CPU prefers, from whichever node.
+#[inline(never)]
+fn starts_at_preferred(
+    gfp: Gfp,
+    this_node: bool,
+    (zones, kinds): (&[Zone], ZoneKinds),
+    (nodes, zonelist): (&[Node], &[ZoneId]),
+) -> bool {
+    let Some(highest) = gfp.highest_zone(kinds) else { return nodes.is_empty() };
+    nodes.iter().all(|node| {
+        let mut list = node.zonelist(zonelist, this_node).iter();
+        list.find(|id| zones[usize::from(id.0)].kind() <= highest) == Some(&node.preferred())
+    })
+}
+
 /// Which requests may be served by the fast path, and from which list. Never changes.
 #[derive(Debug)]
 pub(super) struct Plain {
@@ -82,19 +97,10 @@ impl Plain {
             lists: [[NO_LIST; WHAT as usize + 1]; ROWS],
             by_type: [[NO_LIST; TYPES]; ROWS],
         };
-        // The first zone that a request from the node may use.
-        let first = |node: &Node, gfp: Gfp, this_node| {
-            let highest = gfp.highest_zone(kinds)?;
-            let list = node.zonelist(zonelist, this_node);
-            list.iter().copied().find(|id| zones[usize::from(id.0)].kind() <= highest)
-        };
-        let starts_at_preferred = |gfp, this_node| {
-            nodes.iter().all(|node| first(node, gfp, this_node) == Some(node.preferred()))
-        };
         if policy.zonelist.dirty == DirtySpread::Node {
             plain.searched |= Gfp::WRITE.bits();
         }
-        if !starts_at_preferred(Gfp::KERNEL, true) {
+        if !starts_at_preferred(Gfp::KERNEL, true, (zones, kinds), (nodes, zonelist)) {
             plain.searched |= Gfp::THISNODE.bits();
         }
         if policy.pcp.free_lists.sets() > 1 {
@@ -107,7 +113,7 @@ impl Plain {
         for what in 0..=WHAT {
             let gfp = Gfp::from_bits(what);
             let Some(mt) = gfp.migratetype(grouping) else { continue };
-            if !starts_at_preferred(gfp, false) {
+            if !starts_at_preferred(gfp, false, (zones, kinds), (nodes, zonelist)) {
                 continue;
             }
             plain.types[what as usize] = Some(mt);

@@ -23,7 +23,7 @@ impl RecordedRun {
         let node_ops = NodeOps::new(on, node);
         let mut boosts = [0; NR_ZONE_KINDS];
         for zone in node_ops.zones(ZoneKind::Device) {
-            boosts[zone.kind().index()] = zone.watermarks().boost;
+            boosts[zone.kind().index()] = zone.boost();
         }
         node_ops.set_reclaim_active(ZoneKind::Device, true);
         RecordedRun { node, boosts }

@@ -1,5 +1,6 @@
-//! The tables of an allocator, made from a machine, a policy and the caller's records.
+//! An allocator is made: its tables, from a machine, a policy and the caller's records.
 
+use super::Allocator;
 use super::plain::Plain;
 use super::tables::{Events, Tables};
 use super::tunables::Tunables;
@@ -19,40 +20,59 @@ use crate::zone::epoch::FastEpoch;
 use crate::zone::state::{FAST_FREE, Zone};
 use crate::zonelist::Node;
 
-impl<'a, P: Platform> Tables<'a, P> {
-    /// The records of a machine whose memory is not online yet.
-    pub(super) fn new(
+impl<'a, P: Platform> Allocator<'a, P> {
+    /// An allocator for `machine` over `metadata`, without any memory yet: bring it online zone by
+    /// zone, then call [`setup`](Self::setup).
+    ///
+    /// # Errors
+    /// [`MachineError`] where the machine cannot be or the metadata is too small for it.
+    #[inline]
+    pub fn new(
         machine: &Machine<'a>,
         policy: Policy,
         metadata: Metadata<'a>,
         platform: P,
-    ) -> Result<Tables<'a, P>, MachineError> {
+    ) -> Result<Allocator<'a, P>, MachineError> {
         // Where it is fixed by that reference: what only others need is left out of all below.
-        let policy = match Policy::fixed_for::<P>() {
+        match Policy::fixed_for::<P>() {
             Some(fixed) if *fixed != policy => {
-                return Err(MachineError::Policy { fixed: fixed.name, given: policy.name });
+                Err(MachineError::Policy { fixed: fixed.name, given: policy.name })
             }
-            fixed => fixed.unwrap_or(&policy),
-        };
-        Layout::of(machine, policy)?.check(&metadata)?;
+            _ => Allocator::made(machine, &policy, metadata, platform),
+        }
+    }
+
+    /// The same, under a policy that the platform accepts. The tables are made where they stay: not
+    /// inlined, and no part of this returns them.
+    #[inline(never)]
+    fn made(
+        machine: &Machine<'a>,
+        policy: &Policy,
+        metadata: Metadata<'a>,
+        platform: P,
+    ) -> Result<Allocator<'a, P>, MachineError> {
+        let policy = Policy::fixed_for::<P>().unwrap_or(policy);
+        check(machine, policy, &metadata)?;
         let grouping = machine.grouping(policy);
         let map = policy.pcp.map(grouping);
-        let Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned } =
-            metadata;
-        zonelists::build(machine, &policy.zonelist, nodes, zonelist);
-        fill_zones(machine, policy, zones);
-        let zones = &mut zones[..machine.zones.len()];
+        zonelists::build(machine, &policy.zonelist, metadata.nodes, metadata.zonelist);
+        fill_zones(machine, policy, metadata.zones);
+        if grouping {
+            metadata.blocks.iter_mut().for_each(|of| *of.get_mut() = Migratetype::Movable as u8);
+        }
+        let zones = &mut metadata.zones[..machine.zones.len()];
         let sets = policy.pcp.free_lists.sets();
-        let pcps = &mut pcps[..sets * zones.len() * machine.cpus.len()];
-        let nodes = &nodes[..machine.nodes()];
-        fill_pcps(machine, policy, &map, zones, (pcps, P::PCPS_FROM_END), (&*slots, nodes));
+        let pcps = &mut metadata.pcps[..sets * zones.len() * machine.cpus.len()];
+        let nodes = &metadata.nodes[..machine.nodes()];
+        fill_pcps(machine, policy, &map, zones, (pcps, P::PCPS_FROM_END), (metadata.slots, nodes));
         tell_preferred(machine, &map, nodes, zones);
         // Each allocation is recorded, so sequences serve none; the core's fast path does.
         if policy.numa.records() && policy.numa_stat && platform.uses_gates() {
             pcps.iter_mut().for_each(Pcp::seal_unused);
         }
         let kinds = kinds_of(machine);
-        let plain = Plain::new(policy, (&map, grouping), (zones, kinds), (nodes, zonelist));
+        let plain =
+            Plain::new(policy, (&map, grouping), (zones, kinds), (nodes, metadata.zonelist));
         plain.tell(&map, pcps);
         let tables = Tables {
             platform,
@@ -64,17 +84,17 @@ impl<'a, P: Platform> Tables<'a, P> {
             fixed: policy.pcp.fixed(),
             zones,
             pcps,
-            words,
-            blocks,
-            slots,
+            words: metadata.words,
+            blocks: metadata.blocks,
+            slots: metadata.slots,
             nodes,
-            zonelist,
+            zonelist: metadata.zonelist,
             distances: machine.distances,
             cpu_nodes: machine.cpus,
             cache_slice_bytes: machine.cache_slice_bytes,
-            numa,
-            owners,
-            owned,
+            numa: metadata.numa,
+            owners: metadata.owners,
+            owned: metadata.owned,
             tunables: Tunables::new(policy),
             reclaim: ReclaimControl::new(machine, &policy.node_reclaim),
             growing: AtomicU32::new(0),
@@ -84,13 +104,18 @@ impl<'a, P: Platform> Tables<'a, P> {
             events: Events::default(),
             epoch: FastEpoch::default(),
         };
-        if grouping {
-            tables.zones.iter().for_each(|zone| {
-                zone.frames(tables.words, tables.blocks).fill_pageblock_types(Migratetype::Movable);
-            });
-        }
-        Ok(tables)
+        Ok(Allocator { tables })
     }
+}
+
+/// Whether the machine can be, and the metadata suffices.
+#[inline(never)]
+fn check(
+    machine: &Machine<'_>,
+    policy: &Policy,
+    metadata: &Metadata<'_>,
+) -> Result<(), MachineError> {
+    Layout::of(machine, policy)?.check(metadata)
 }
 
 /// The core's fast path serves a CPU from the zone that it prefers.
@@ -127,6 +152,11 @@ fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {
         let first_block = spec.start_pfn >> PAGEBLOCK_ORDER.get();
         zone.block_shift = (block_base as u64).wrapping_sub(first_block);
         zone.block_count = Frames::pageblocks_for(spec.start_pfn, spec.spanned);
+        let limit = match policy.pcp.budget_fraction {
+            0 => 0,
+            fraction => (spec.present / u64::from(fraction)).max(1) as u32,
+        };
+        zone.budget.set_up(PageCount::new(limit), PageCount::ZERO);
         frame_base += spec.spanned as usize;
         block_base += zone.block_count;
     }
@@ -139,7 +169,7 @@ fn fill_pcps(
     map: &ListMap,
     zones: &[Zone],
     (pcps, from_end): (&mut [Pcp], bool),
-    (slots, nodes): (&[AtomicU32], &[crate::zonelist::Node]),
+    (slots, nodes): (&[AtomicU32], &[Node]),
 ) {
     let mut base = 0;
     let sets = policy.pcp.free_lists.sets();
@@ -154,6 +184,7 @@ fn fill_pcps(
             pcp.zone = ZoneId(zone as u16);
             pcp.cpu = CpuId(cpu as u32);
             pcp.owner = CpuId((set * cpus + cpu) as u32);
+            pcp.depot_cpu = CpuId(cpu as u32);
             pcp.tuning = policy.pcp.tuning;
             pcp.tracks_swing = policy.pcp.fixed().tracks_swing();
             (pcp.first_frame, pcp.frames) =
@@ -171,13 +202,22 @@ fn fill_pcps(
             }
         }
     }
+    if policy.pcp.depot.magazines != 0 {
+        fill_depots(machine, policy, zones, (pcps, order), (slots, nodes, base));
+    }
+}
+
+/// Gives the pcps of each zone their depots, whose slots are those from `base` on.
+fn fill_depots(
+    machine: &Machine<'_>,
+    policy: &Policy,
+    zones: &[Zone],
+    (pcps, order): (&mut [Pcp], PcpOrder),
+    (slots, nodes, mut base): (&[AtomicU32], &[Node], usize),
+) {
     for (zone, spec) in machine.zones.iter().enumerate() {
         let depots = ZoneDepots::new(machine, spec, policy);
-        let limit = match policy.pcp.budget_fraction {
-            0 => 0,
-            fraction => (spec.present / u64::from(fraction)).max(1) as u32,
-        };
-        zones[zone].budget.set_up(PageCount::new(limit), depots.pages());
+        zones[zone].budget.force(depots.pages());
         for (cpu, node) in machine.cpus.iter().enumerate() {
             let preferred = nodes[node.0 as usize].preferred().0 as usize;
             let rank = (zone + zones.len() - preferred) % zones.len();

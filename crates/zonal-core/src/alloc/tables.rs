@@ -198,8 +198,12 @@ impl<'a, P: Platform> Tables<'a, P> {
     }
     /// CPUs that are online, on one node or in all.
     pub fn online_cpus(&self, node: Option<NodeId>) -> u32 {
-        let here = self.each_cpu().filter(|cpu| node.is_none_or(|node| self.node_of(*cpu) == node));
-        here.filter(|cpu| self.is_online(*cpu)).count() as u32
+        let mut online = 0;
+        for (cpu, of) in self.cpu_nodes.iter().enumerate() {
+            let counts = node.is_none_or(|node| *of == node) && self.is_online(CpuId(cpu as u32));
+            online += u32::from(counts);
+        }
+        online
     }
 
     /// Distance between two nodes (LB A.3).
@@ -287,8 +291,14 @@ impl<'a, P: Platform> Tables<'a, P> {
         core::iter::once(self.pcp(zone, cpu)).chain(self.cold_pcp(zone, cpu))
     }
     /// All pcps of a zone.
+    #[cfg(feature = "history")]
     pub(super) fn pcps_of(&self, zone: ZoneId) -> impl Iterator<Item = &'a Pcp> {
         self.each_cpu().flat_map(move |cpu| self.pcps(zone, cpu))
+    }
+    /// All pcps of a zone: one for each CPU.
+    #[cfg(not(feature = "history"))]
+    pub(super) fn pcps_of(&self, zone: ZoneId) -> impl Iterator<Item = &'a Pcp> {
+        self.each_cpu().map(move |cpu| self.pcp(zone, cpu))
     }
     /// The pcp for a page that is in a cache or not.
     #[inline]

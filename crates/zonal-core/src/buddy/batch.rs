@@ -16,16 +16,13 @@ pub(super) struct Run {
 }
 
 /// Blocks that are taken one after the other. In memory, so that the frames above the buddy's own
-/// are small.
+/// are small. The policy is no part of it: of one that is compiled in only its rule is in the code.
 pub(crate) struct Batch {
     pub(super) request: TakeRequest,
-    pub(super) policy: FallbackPolicy,
     pub(super) mode: Mode,
     /// The type and the least order of the blocks that are to be looked for; `None`: those that
     /// were are used up.
     pub(super) aim: Option<(Migratetype, Order)>,
-    /// It takes blocks of other types, too.
-    pub(super) falls_back: bool,
     /// Blocks that it asked for last, and those that it still wants.
     pub(super) asked: u32,
     pub(super) left: u32,
@@ -40,10 +37,8 @@ impl Batch {
     pub fn new(request: TakeRequest, policy: &FallbackPolicy) -> Batch {
         Batch {
             request: policy.effective(request),
-            policy: *policy,
             mode: Mode::Normal,
             aim: None,
-            falls_back: true,
             asked: 0,
             left: 0,
             boosts: 0,
@@ -65,12 +60,6 @@ impl Batch {
         let own = (self.request.mt, self.request.order);
         self.aim = Some(if fell.becomes_own() { own } else { fell.block() });
         self.fell = Some(fell);
-    }
-
-    /// Whether it takes blocks of other types now.
-    #[inline]
-    pub(super) fn may_fall_back(&self) -> bool {
-        self.falls_back
     }
 
     /// The block that it fell back to in this step.

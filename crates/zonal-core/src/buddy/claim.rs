@@ -1,7 +1,7 @@
 //! Blocks of another type: which one serves a request, and what becomes of its pageblock (LB B.7).
 
 use super::batch::Batch;
-use super::fallback::{FallbackRule, Fell, Found, How, fallbacks};
+use super::fallback::{FallbackPolicy, FallbackRule, Fell, Found, How, fallbacks};
 use super::list::End;
 use super::request::{Mode, TakeRequest};
 use super::{Buddy, MAX, PBO, free};
@@ -14,17 +14,27 @@ impl Buddy {
     /// Counts the [`Fallback::Boost`]s on the way. `false`: nothing does.
     #[cold]
     #[inline(never)]
-    pub(super) fn fall_back(&self, frames: &Frames<'_>, batch: &mut Batch) -> bool {
-        let fell = batch.may_fall_back().then(|| self.look_beside(frames, batch)).flatten();
+    pub(super) fn fall_back(
+        &self,
+        frames: &Frames<'_>,
+        batch: &mut Batch,
+        policy: FallbackPolicy,
+    ) -> bool {
+        let fell = self.look_beside(frames, batch, policy);
         fell.inspect(|fell| batch.aim_at(*fell)).is_some()
     }
 
     #[inline]
-    fn look_beside(&self, frames: &Frames<'_>, batch: &mut Batch) -> Option<Fell> {
-        let (request, policy) = (batch.request, batch.policy);
+    fn look_beside(
+        &self,
+        frames: &Frames<'_>,
+        batch: &mut Batch,
+        policy: FallbackPolicy,
+    ) -> Option<Fell> {
+        let request = batch.request;
         let floor = policy.floor(request).get();
         if policy.rule != FallbackRule::ClaimThenSteal {
-            return self.look_beside_at_once(frames, batch, floor);
+            return self.look_beside_at_once(frames, batch, (policy, floor));
         }
         if batch.mode == Mode::Normal {
             for order in (floor..=MAX).rev() {
@@ -32,7 +42,7 @@ impl Buddy {
                 if !policy.can_steal(order, request.mt) {
                     break;
                 }
-                if self.may_claim(frames, found, batch) {
+                if self.may_claim(frames, found, (batch, policy)) {
                     return Some(Fell { found, how: How::Claimed });
                 }
             }
@@ -57,29 +67,34 @@ impl Buddy {
         &self,
         frames: &Frames<'_>,
         batch: &mut Batch,
-        floor: u32,
+        (policy, floor): (FallbackPolicy, u32),
     ) -> Option<Fell> {
         let TakeRequest { order: least, mt, .. } = batch.request;
         let order = (floor..=MAX).rev().find(|&order| self.find_fallback(order, mt).is_some())?;
         let mut found = self.find_fallback(order, mt)?;
-        if !batch.policy.can_steal(order, mt) {
+        if !policy.can_steal(order, mt) {
             // No claim is possible, so break the smallest block and spare the large ones.
             found = (least.get()..=order).find_map(|k| self.find_fallback(k, mt))?;
         }
-        if batch.policy.can_steal(found.order, mt) {
-            if self.may_claim(frames, found, batch) {
+        if policy.can_steal(found.order, mt) {
+            if self.may_claim(frames, found, (batch, policy)) {
                 return Some(Fell { found, how: How::Claimed });
             }
         } else {
             batch.boosts += 1; // even though only a single page will be taken
         }
         // Up to 6.9 the free block changes lists, and its pageblock does not change its type.
-        let moves = batch.policy.rule == FallbackRule::MoveRemainder;
+        let moves = policy.rule == FallbackRule::MoveRemainder;
         Some(Fell { found, how: if moves { How::Moved } else { How::Single } })
     }
 
     /// LB B.7 `try_claim` of the block at the head of a list, as far as it decides.
-    fn may_claim(&self, frames: &Frames<'_>, found: Found, batch: &mut Batch) -> bool {
+    fn may_claim(
+        &self,
+        frames: &Frames<'_>,
+        found: Found,
+        (batch, policy): (&mut Batch, FallbackPolicy),
+    ) -> bool {
         if found.order >= PBO {
             return true;
         }
@@ -95,7 +110,7 @@ impl Buddy {
             }
             _ => 0,
         };
-        usage.free + alike >= PAGEBLOCK_PAGES as u32 / 2 || !batch.policy.mobility_grouping
+        usage.free + alike >= PAGEBLOCK_PAGES as u32 / 2 || !policy.mobility_grouping
     }
 
     /// Does what [`fall_back`](Self::fall_back) decided, so that neither lies below the other on

@@ -16,18 +16,18 @@ const LINE: PageCount = PageCount::new(crate::frame::LINE_PAGES);
 impl Buddy {
     /// The smallest free block of `mt` that holds `order`, split; no other type is touched
     /// (LB B.5, B.6). Isolate blocks are never taken.
-    #[inline]
+    #[inline(never)]
     pub fn take_smallest(
         &mut self,
         frames: &Frames<'_>,
         order: Order,
         mt: Migratetype,
     ) -> Option<u32> {
-        let request = TakeRequest { order, mt, nofragment: false };
-        let mut batch = Batch::new(request, &FallbackPolicy::DEFAULT);
-        batch.falls_back = false;
-        batch.ask(1);
-        self.next_run(frames, &mut batch).map(|run| run.first)
+        let order = order.get();
+        let (first, from) = self.pop_smallest(frames, order, mt)?;
+        self.carve(frames, Cut { first, from, order, pieces: 1 }, mt);
+        self.account_sub(mt, 1 << order);
+        Some(first)
     }
 
     /// One block: of the type asked for, else by fallback (LB B.7, `rmqueue_one`). Returns its
@@ -43,7 +43,7 @@ impl Buddy {
         let mut batch = Batch::new(request, policy);
         let mut first = None;
         batch.ask(1);
-        self.take_part(frames, &mut batch, report, |idx, _| first = Some(idx));
+        self.take_part(frames, (&mut batch, *policy), report, |idx, _| first = Some(idx));
         first
     }
 
@@ -65,7 +65,7 @@ impl Buddy {
     ) -> u32 {
         let mut batch = Batch::new(request, policy);
         batch.ask(n);
-        self.take_part(frames, &mut batch, report, |first, pieces| {
+        self.take_part(frames, (&mut batch, *policy), report, |first, pieces| {
             (0..pieces).for_each(|i| out(first + (i << request.order.get())));
         })
     }
@@ -76,12 +76,12 @@ impl Buddy {
     pub(crate) fn take_part(
         &mut self,
         frames: &Frames<'_>,
-        batch: &mut Batch,
+        (batch, policy): (&mut Batch, FallbackPolicy),
         report: &mut impl FnMut(Fallback),
         mut out: impl FnMut(u32, u32),
     ) -> u32 {
         while batch.left > 0 {
-            let run = self.next_run(frames, batch);
+            let run = self.next_run(frames, batch, policy);
             if batch.boosts > 0 || batch.fell.is_some() {
                 batch.report(frames, run, report);
             }
@@ -94,14 +94,19 @@ impl Buddy {
     /// The next blocks of a batch: of its own type, else by fallback. `None`: there are none. What
     /// is done for it is done in functions that lie beside one another on the stack.
     #[inline]
-    fn next_run(&mut self, frames: &Frames<'_>, batch: &mut Batch) -> Option<Run> {
+    fn next_run(
+        &mut self,
+        frames: &Frames<'_>,
+        batch: &mut Batch,
+        policy: FallbackPolicy,
+    ) -> Option<Run> {
         (batch.fell, batch.boosts) = (None, 0);
         loop {
             // `None` behind a fallback: a list led nowhere and was dropped. Look again.
             if let Some(run) = self.take_run(frames, batch) {
                 return Some(run);
             }
-            if !self.fall_back(frames, batch) {
+            if !self.fall_back(frames, batch, policy) {
                 return None;
             }
             self.end_claim(frames, batch);

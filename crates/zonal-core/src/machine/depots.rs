@@ -21,9 +21,7 @@ impl<'m> ZoneDepots<'m> {
     pub(crate) fn new(machine: &'m Machine<'m>, zone: &'m ZoneSpec, policy: &'m Policy) -> Self {
         let of_all = machine.node_cpus(zone.node) == 0;
         let mut depots = ZoneDepots { machine, zone, policy, of_all, groups: 0 };
-        if policy.pcp.depot.magazines != 0 {
-            depots.groups = depots.own().filter(|cpu| depots.has(*cpu)).count();
-        }
+        depots.groups = depots.own().filter(|cpu| depots.has(*cpu)).count();
         depots
     }
 

@@ -145,7 +145,10 @@ impl Layout {
                     layout.slots += lists.slots(machine.set_pages(set, zone, *node, policy));
                 }
             }
-            layout.slots += ZoneDepots::new(machine, zone, policy).slots();
+            // A policy that is compiled in and has no depots leaves their code out.
+            if policy.pcp.depot.magazines != 0 {
+                layout.slots += ZoneDepots::new(machine, zone, policy).slots();
+            }
         }
         if policy.pcp.pageblocks == Pageblocks::Owned {
             layout.owners = machine.zones.len() * machine.cpus.len();
@@ -183,22 +186,48 @@ impl Layout {
 
     /// Whether `metadata` has as many records as the layout asks for.
     pub(crate) fn check(&self, metadata: &Metadata<'_>) -> Result<(), MachineError> {
-        let pairs = [
-            ("zones", metadata.zones.len(), self.zones),
-            ("pcps", metadata.pcps.len(), self.pcps),
-            ("page words", metadata.words.len(), self.words),
-            ("pageblocks", metadata.blocks.len(), self.blocks),
-            ("slots", metadata.slots.len(), self.slots),
-            ("nodes", metadata.nodes.len(), self.nodes),
-            ("zonelist entries", metadata.zonelist.len(), self.zonelist),
-            ("NUMA deltas", metadata.numa.len(), self.numa),
-            ("owners", metadata.owners.len(), self.owners),
-            ("owned pageblocks", metadata.owned.len(), self.owned),
+        const NAMES: [&str; 10] = [
+            "zones",
+            "pcps",
+            "page words",
+            "pageblocks",
+            "slots",
+            "nodes",
+            "zonelist entries",
+            "NUMA deltas",
+            "owners",
+            "owned pageblocks",
         ];
-        match pairs.into_iter().find(|(_, given, needed)| given < needed) {
-            Some((what, given, needed)) => Err(MachineError::Metadata(what, given, needed)),
-            None => Ok(()),
+        let given = [
+            metadata.zones.len(),
+            metadata.pcps.len(),
+            metadata.words.len(),
+            metadata.blocks.len(),
+            metadata.slots.len(),
+            metadata.nodes.len(),
+            metadata.zonelist.len(),
+            metadata.numa.len(),
+            metadata.owners.len(),
+            metadata.owned.len(),
+        ];
+        let needed = [
+            self.zones,
+            self.pcps,
+            self.words,
+            self.blocks,
+            self.slots,
+            self.nodes,
+            self.zonelist,
+            self.numa,
+            self.owners,
+            self.owned,
+        ];
+        for (at, what) in NAMES.iter().enumerate() {
+            if given[at] < needed[at] {
+                return Err(MachineError::Metadata(what, given[at], needed[at]));
+            }
         }
+        Ok(())
     }
 }
 

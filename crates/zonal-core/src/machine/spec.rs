@@ -232,13 +232,12 @@ impl Machine<'_> {
             let needed = nodes.max(1) * nodes.max(1);
             return Err(MachineError::Distances(self.distances.len(), needed));
         }
-        for (what, given, most) in [
-            ("nodes", nodes, NODES_MAX),
-            ("zones", self.zones.len(), ZONES_MAX),
-            ("CPUs", self.cpus.len(), CPUS_MAX),
-        ] {
+        const MOST: [(&str, usize); 3] =
+            [("nodes", NODES_MAX), ("zones", ZONES_MAX), ("CPUs", CPUS_MAX)];
+        let given = [nodes, self.zones.len(), self.cpus.len()];
+        for ((what, most), given) in MOST.iter().zip(&given) {
             if given > most {
-                return Err(MachineError::TooMany(what, given as u64, most as u64));
+                return Err(MachineError::TooMany(what, *given as u64, *most as u64));
             }
         }
         if self.zones.is_empty() {

@@ -62,26 +62,22 @@ impl ListMap {
             of: [(Order::ZERO, Unmovable); NR_LISTS],
             len: 0,
         };
-        let wanted = |order: Order| orders & (1 << order.get()) != 0;
-        if !grouping {
-            for order in Order::all().filter(|o| wanted(*o) && *o <= PAGEBLOCK_ORDER) {
-                map.add(order, &[Unmovable]);
-            }
-            return map;
-        }
-        for order in Order::all().filter(|o| wanted(*o) && *o <= Order::COSTLY) {
-            for mt in [Unmovable, Movable, Reclaimable] {
-                map.add(order, &[mt]);
-            }
-        }
         let huge: &[&[Migratetype]] = match huge {
-            _ if !wanted(PAGEBLOCK_ORDER) => &[],
             #[cfg(feature = "history")]
             HugeLists::ByType => &[&[Unmovable], &[Movable], &[Reclaimable]],
             HugeLists::Together => &[&[Unmovable, Movable, Reclaimable]],
             HugeLists::ByMovable => &[&[Unmovable, Reclaimable], &[Movable]],
         };
-        huge.iter().for_each(|types| map.add(PAGEBLOCK_ORDER, types));
+        for order in Order::all().filter(|order| orders & (1 << order.get()) != 0) {
+            let lists: &[&[Migratetype]] = match order {
+                _ if order > PAGEBLOCK_ORDER => &[],
+                _ if !grouping => &[&[Unmovable]],
+                _ if order <= Order::COSTLY => &[&[Unmovable], &[Movable], &[Reclaimable]],
+                PAGEBLOCK_ORDER => huge,
+                _ => &[],
+            };
+            lists.iter().for_each(|types| map.add(order, types));
+        }
         map
     }
 

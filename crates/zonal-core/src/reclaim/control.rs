@@ -5,7 +5,6 @@ use crate::machine::Machine;
 use crate::policy::walk::{DistanceRule, NodeReclaimMode, NodeReclaimPolicy, ReclaimUnit};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{NodeId, ZoneKind};
-use crate::zone::reclaim::ReclaimRecord;
 use crate::zone::state::Zone;
 use crate::zonelist::Node;
 
@@ -66,18 +65,21 @@ impl ReclaimControl {
     /// Computes below which sizes reclaim does not begin: for each zone of its present pages, as up
     /// to 4.7, and for each node of its zones' managed pages (LB G.2).
     pub fn set_limits(&self, zones: &[Zone], nodes: &[Node]) {
-        let ratios = [&self.min_unmapped_ratio, &self.min_slab_ratio].map(|r| r.load(Relaxed));
-        let store = |record: &ReclaimRecord, [unmapped, slab]: [u64; 2]| {
-            record.min_unmapped.store(unmapped, Relaxed);
-            record.min_slab.store(slab, Relaxed);
-        };
+        let (unmapped, slab) =
+            (self.min_unmapped_ratio.load(Relaxed), self.min_slab_ratio.load(Relaxed));
         for zone in zones {
-            store(&zone.reclaim, ratios.map(|ratio| percent(zone.present(), ratio)));
+            let present = zone.present();
+            zone.reclaim.min_unmapped.store(percent(present, unmapped), Relaxed);
+            zone.reclaim.min_slab.store(percent(present, slab), Relaxed);
         }
         for (id, node) in nodes.iter().enumerate() {
-            let own = || zones.iter().filter(|zone| zone.node() == NodeId(id as u16));
-            let sum = |ratio| own().map(|zone| percent(zone.managed(), ratio)).sum();
-            store(&node.reclaim, ratios.map(sum));
+            let (mut least_unmapped, mut least_slab) = (0, 0);
+            for zone in zones.iter().filter(|zone| zone.node() == NodeId(id as u16)) {
+                least_unmapped += percent(zone.managed(), unmapped);
+                least_slab += percent(zone.managed(), slab);
+            }
+            node.reclaim.min_unmapped.store(least_unmapped, Relaxed);
+            node.reclaim.min_slab.store(least_slab, Relaxed);
         }
     }
 }

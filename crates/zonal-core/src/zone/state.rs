@@ -279,6 +279,20 @@ impl Zone {
             boost: watermark(4),
         }
     }
+    /// One of them, boost included.
+    pub fn watermark(&self, which: Watermark) -> u64 {
+        let [.., boost] = &self.watermarks;
+        self.watermarks[which as usize].load(Relaxed) + boost.load(Relaxed)
+    }
+    /// The boost.
+    pub fn boost(&self) -> u64 {
+        let [.., boost] = &self.watermarks;
+        boost.load(Relaxed)
+    }
+    pub(crate) fn set_boost(&self, pages: u64) {
+        let [.., boost] = &self.watermarks;
+        boost.store(pages, Relaxed);
+    }
     pub(crate) fn set_watermarks(&self, watermarks: &Watermarks) {
         let values =
             [watermarks.min, watermarks.low, watermarks.high, watermarks.promo, watermarks.boost];
@@ -315,6 +329,7 @@ impl Zone {
     }
 
     /// What the watermark test looks at, for requests up to zone kind `highest`.
+    #[inline(never)]
     pub fn snapshot(&self, highest: ZoneKind) -> ZoneSnapshot {
         let listed = self.counters.listed.load(Relaxed);
         let orders = |mt: usize| (listed >> (mt * NR_ORDERS)) as u16 & FAST_ORDERS as u16;
@@ -379,8 +394,8 @@ impl Zone {
         }
         let mut worst = self.snapshot(ZoneKind::Device);
         worst.reserve = self.reserve.iter().map(|r| r.load(Relaxed)).max().unwrap_or(0);
-        let watermarks = self.watermarks();
-        let orders = worst.orders_ok(watermarks.of(Watermark::High), AllocFlags::WMARK_LOW);
+        let high = self.watermark(Watermark::High);
+        let orders = worst.orders_ok(high, AllocFlags::WMARK_LOW);
         FAST_FREE | ((1 << orders.min(PAGEBLOCK_ORDER.get() + 1)) - 1)
     }
 

@@ -240,7 +240,7 @@ impl Watermarks {
 
     /// The watermarks of one zone; the boost becomes zero (LB C.2).
     pub fn compute(zone: &WatermarkInputs) -> Watermarks {
-        let pages_min = u64::from(zone.min_free_kbytes) / PAGE_KBYTES;
+        let pages_min = zone.min_free_kbytes / PAGE_KBYTES as u32;
         let share = mul_div(pages_min, zone.managed, zone.lowmem_managed);
         // No reclaimer is woken for a movable zone's min, so it is only a token; the gap still
         // follows from the uncapped share (LB C.2).
@@ -298,18 +298,24 @@ pub fn lowmem_reserves(
     managed: &[u64; NR_ZONE_KINDS],
     ratio: &[u32; NR_ZONE_KINDS],
 ) -> [[u64; NR_ZONE_KINDS]; NR_ZONE_KINDS] {
-    let mut reserves = [[0; NR_ZONE_KINDS]; NR_ZONE_KINDS];
-    for (i, row) in reserves.iter_mut().enumerate() {
-        if ratio[i] == 0 || managed[i] == 0 {
-            continue;
-        }
+    core::array::from_fn(|kind| lowmem_reserve(managed, ratio, kind))
+}
+
+/// One row of [`lowmem_reserves`]: that of the zone of this kind.
+pub(crate) fn lowmem_reserve(
+    managed: &[u64; NR_ZONE_KINDS],
+    ratio: &[u32; NR_ZONE_KINDS],
+    kind: usize,
+) -> [u64; NR_ZONE_KINDS] {
+    let mut row = [0; NR_ZONE_KINDS];
+    if ratio[kind] != 0 && managed[kind] != 0 {
         let mut above = 0;
-        for j in i + 1..NR_ZONE_KINDS {
-            above += managed[j];
-            row[j] = above / u64::from(ratio[i]);
+        for (managed, reserve) in managed.iter().zip(&mut row).skip(kind + 1) {
+            above += managed;
+            *reserve = above / u64::from(ratio[kind]);
         }
     }
-    reserves
+    row
 }
 
 /// What is stored of a ratio written to `lowmem_reserve_ratio`: 0 for anything below 1 (LB A.7).
@@ -487,10 +493,17 @@ const fn mult_frac(x: u64, n: u64, d: u64) -> u64 {
     (x / d).saturating_mul(n).saturating_add(x % d * n / d)
 }
 
-/// `a * b / c`, 0 for `c` = 0. In 128 bits: a 64-TiB zone times a large `min_free_kbytes` is more
-/// than 64 bits hold.
-const fn mul_div(a: u64, b: u64, c: u64) -> u64 {
-    if c == 0 { 0 } else { (a as u128 * b as u128 / c as u128) as u64 }
+/// `a * b / c`, 0 for `c` = 0, bit by bit of `a`: all managed pages times a large `min_free_kbytes`
+/// are more than 64 bits hold, and a division of 128 bits is a function of its own in an image.
+/// `b` and `c` are numbers of pages, below 2^62.
+fn mul_div(a: u32, b: u64, c: u64) -> u64 {
+    let (mut quotient, mut rest) = (0u64, 0);
+    for bit in (0..u32::BITS).rev().filter(|_| c != 0) {
+        rest = 2 * rest + if a >> bit & 1 == 0 { 0 } else { b };
+        quotient = quotient.wrapping_mul(2).wrapping_add(rest / c);
+        rest %= c;
+    }
+    quotient
 }
 
 #[cfg(test)]

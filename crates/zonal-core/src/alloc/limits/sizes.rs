@@ -43,7 +43,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         let elsewhere = coming.is_some_and(|node| node != zone.node);
         let inputs = SizeInputs {
             managed: zone.managed(),
-            low_watermark: zone.watermarks().of(Watermark::Low),
+            low_watermark: zone.watermark(Watermark::Low),
             node_cpus: self.on.online_cpus(Some(zone.node)) + u32::from(elsewhere),
             machine_cpus: self.on.online_cpus(None) - u32::from(coming.is_some()),
             cap_pages: policy.batch_cap_pages,

@@ -3,7 +3,7 @@
 use super::Limits;
 use crate::platform::Platform;
 use crate::policy::MinFreeRule;
-use crate::types::{NR_ZONE_KINDS, NodeId, PAGE_SHIFT, ZoneKind};
+use crate::types::{NR_ZONE_KINDS, PAGE_SHIFT, ZoneKind};
 use crate::zone::state::Zone;
 use crate::zone::watermark::{self, MovableMin, Watermark, WatermarkInputs, Watermarks};
 
@@ -60,7 +60,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
     }
 
     fn lowmem_pages(self) -> u64 {
-        let watermark = |zone: &Zone| (zone.managed(), zone.watermarks().of(Watermark::High));
+        let watermark = |zone: &Zone| (zone.managed(), zone.watermark(Watermark::High));
         watermark::lowmem_pages(self.low_zones().map(watermark))
     }
 
@@ -101,7 +101,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
 
     /// A zone's watermarks with another `watermark_scale_factor`; a boost stays.
     pub fn change_watermarks(self, zone: &Zone, lowmem: u64, scale_factor: u32) {
-        let boost = zone.watermarks().boost;
+        let boost = zone.boost();
         zone.set_watermarks(&Watermarks {
             boost,
             ..self.watermarks_with(zone, lowmem, scale_factor)
@@ -110,13 +110,12 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
 
     pub(super) fn set_reserves(self) {
         let ratio = self.on.tunables.lowmem_ratio();
-        for node in 0..self.on.nodes.len() {
-            let node = NodeId(node as u16);
+        for zone in self.on.zones {
             let mut managed = [0; NR_ZONE_KINDS];
-            let of_node = || self.on.zones_of(node);
-            of_node().for_each(|zone| managed[zone.kind().index()] = zone.managed());
-            let reserves = watermark::lowmem_reserves(&managed, &ratio);
-            of_node().for_each(|zone| zone.set_reserve(&reserves[zone.kind().index()]));
+            for other in self.on.zones_of(zone.node) {
+                managed[other.kind().index()] = other.managed();
+            }
+            zone.set_reserve(&watermark::lowmem_reserve(&managed, &ratio, zone.kind().index()));
         }
     }
 
@@ -129,8 +128,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
     /// Pages above the high watermarks of all zones: what decides whether pageblocks are grouped by
     /// mobility (LB A.5).
     pub fn allocatable_pages(self) -> u64 {
-        let above =
-            |zone: &Zone| zone.managed().saturating_sub(zone.watermarks().of(Watermark::High));
+        let above = |zone: &Zone| zone.managed().saturating_sub(zone.watermark(Watermark::High));
         self.on.zones.iter().filter(|zone| zone.kind() != ZoneKind::Device).map(above).sum()
     }
 }

@@ -195,7 +195,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         self.on.reclaim.events.count_background_run();
         let mut boosts = [0; NR_ZONE_KINDS];
         for zone in self.zones(highest) {
-            boosts[zone.kind().index()] = zone.watermarks().boost;
+            boosts[zone.kind().index()] = zone.boost();
         }
         self.set_reclaim_active(highest, true);
         reclaimer.phase = Phase::Balancing(Balance {
@@ -223,7 +223,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
         let mut raise = !(for_boost && run.priority == PRIORITY_HARD);
         let wanted: u64 = self
             .zones(highest)
-            .map(|zone| zone.watermarks().of(Watermark::High).max(PASS_PAGES_MIN))
+            .map(|zone| zone.watermark(Watermark::High).max(PASS_PAGES_MIN))
             .sum();
         let came = self.pass(highest, run, wanted);
         run.freed = run.freed.saturating_add(came.freed());
@@ -271,7 +271,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
             ReclaimUnit::Zone => self
                 .zones(highest)
                 .map(|zone| {
-                    let wanted = zone.watermarks().of(Watermark::High).max(PASS_PAGES_MIN);
+                    let wanted = zone.watermark(Watermark::High).max(PASS_PAGES_MIN);
                     reclaimer.shrink(&pass(Unit::Zone(zone.id), wanted))
                 })
                 .fold(Shrunk::default(), Shrunk::plus),

@@ -73,7 +73,7 @@ impl<'a, P: Platform> NodeOps<'_, 'a, P> {
         let (mut reserve, mut free) = (0, 0);
         for zone in self.zones(ZoneKind::Normal) {
             if reclaimable(zone, reclaimer) > 0 {
-                reserve += zone.watermarks().of(Watermark::Min);
+                reserve += zone.watermark(Watermark::Min);
                 free += self.zone_ops(zone).free_snapshot();
             }
         }

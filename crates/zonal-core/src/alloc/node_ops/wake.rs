@@ -13,13 +13,15 @@ use crate::zone::watermark::Watermark;
 impl<P: Platform> NodeOps<'_, '_, P> {
     /// Whether some zone up to `highest` is above its high watermark (LB H.2 `balanced`).
     pub fn is_balanced(self, order: Order, highest: ZoneKind) -> bool {
-        let mut zones = self.zones(highest).peekable();
-        zones.peek().is_none()
-            || zones.any(|zone| {
-                let watermark = zone.watermarks().of(Watermark::High);
-                let snapshot = self.zone_ops(zone).safe_snapshot(highest);
-                snapshot.ok(order, watermark, AllocFlags::WMARK_MIN)
-            })
+        let mut has_zones = false;
+        for zone in self.zones(highest) {
+            has_zones = true;
+            let snapshot = self.zone_ops(zone).safe_snapshot(highest);
+            if snapshot.ok(order, zone.watermark(Watermark::High), AllocFlags::WMARK_MIN) {
+                return true;
+            }
+        }
+        !has_zones
     }
 
     /// Asks for background reclaim because a zone of the node is short (LB H.2 `wakeup`).
@@ -37,7 +39,7 @@ impl<P: Platform> NodeOps<'_, '_, P> {
             Found::Asleep => {
                 let well = || {
                     self.is_balanced(order, highest)
-                        && !self.zones(highest).any(|zone| zone.watermarks().boost != 0)
+                        && !self.zones(highest).any(|zone| zone.boost() != 0)
                 };
                 !record.is_hopeless() && !well() && record.wake()
             }

@@ -69,11 +69,11 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
         let pcp = self.closed.pcp;
         let params = ops.params(pcp);
         let (before, pages) = (self.closed.state_without_factor(), PageCount::of_blocks(1, order));
-        if self.closed.cover(self.closed.count() + pages) < self.closed.count() + pages {
+        if self.cover(self.closed.count() + pages) < self.closed.count() + pages {
             // The budget is used up: what others may need more goes.
             let bulk = BulkFree { pages: pcp.batch_pages().max(pages), forced: false };
             self.give_back(bulk, list);
-            if self.closed.cover(self.closed.count() + pages) < self.closed.count() + pages {
+            if self.cover(self.closed.count() + pages) < self.closed.count() + pages {
                 return false;
             }
         }
@@ -93,7 +93,7 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
             ops.clear_below_high();
         }
         // So that pushes to come need no decision.
-        self.closed.cover(self.closed.high());
+        self.cover(self.closed.high());
         true
     }
 

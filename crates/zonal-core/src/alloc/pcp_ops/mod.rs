@@ -23,8 +23,9 @@ use crate::frame::{PageWord, claim};
 use crate::pcp::closed::Closed;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
+use crate::policy::Policy;
 use crate::sync::Masked;
-use crate::types::Migratetype;
+use crate::types::{Migratetype, PageCount};
 
 /// A closed pcp and its zone. Opens the pcp when dropped.
 #[derive(Debug)]
@@ -57,6 +58,15 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
         let shut = if at_once { pcp.shut(platform) } else { pcp.shut_patiently(platform) };
         let closed = shut?.closed(ops.zone, ops.on.slots);
         Some(PcpOps { ops, closed, _masked }.without_parked())
+    }
+
+    /// [`Closed::cover`], which needs no code where a policy without a budget is compiled in.
+    #[inline]
+    fn cover(&mut self, pages: PageCount) -> PageCount {
+        match Policy::fixed_for::<P>().is_some_and(|policy| policy.pcp.budget_fraction == 0) {
+            true => PageCount::MAX,
+            false => self.closed.cover(pages),
+        }
     }
 
     /// Lets the pcp open as ready for the next operation on the active list.

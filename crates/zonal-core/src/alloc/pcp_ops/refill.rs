@@ -68,9 +68,10 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let mut state = closed.state_behind(pushes);
         let wanted = tune::nr_alloc(&mut state, &ops.params(closed.pcp), ops.pressure(), order);
         closed.set_state_behind(&state, pushes);
-        let pages = closed.count().saturating_add(PageCount::of_blocks(wanted, order));
-        let covered = closed.cover(pages.max(closed.high()));
-        wanted.min(covered.saturating_sub(closed.count()).blocks(order))
+        let (count, high) = (closed.count(), closed.high());
+        let covered =
+            self.cover(count.saturating_add(PageCount::of_blocks(wanted, order)).max(high));
+        wanted.min(covered.saturating_sub(count).blocks(order))
     }
 
     /// Fills an empty list from the depot, or from the buddy (LB E.6). Returns the blocks got.
@@ -126,7 +127,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let mut boosts = 0;
         let some = buddy.take_part(
             frames,
-            batch,
+            (batch, self.ops.on.fallback()),
             &mut |event| self.ops.on_fallback(event, &mut boosts),
             |idx, pieces| self.give_run(list, sink, idx, pieces),
         );

@@ -17,15 +17,14 @@ impl<P: Platform> Search<'_, '_, P> {
         let on = self.on;
         let preferred = self.preferred();
         let wanted = pages.len() as u64;
-        let enough =
-            self.zonelist[self.first as usize..].iter().map(|id| on.zone(*id)).find(|zone| {
-                let snapshot = zone.snapshot(self.highest);
-                let watermark = zone.watermarks().of(Watermark::Low) + wanted;
-                zone.node == preferred.node
-                    && self.allows(zone)
-                    && (snapshot.ok(Order::ZERO, watermark, AllocFlags::WMARK_LOW)
-                        || self.zone_ops(zone).grew(Order::ZERO))
-            });
+        let enough = self.zonelist.iter().map(|id| on.zone(*id)).find(|zone| {
+            let snapshot = zone.snapshot(self.highest);
+            let watermark = zone.watermark(Watermark::Low) + wanted;
+            zone.node == preferred.node
+                && self.allows(zone)
+                && (snapshot.ok(Order::ZERO, watermark, AllocFlags::WMARK_LOW)
+                    || self.zone_ops(zone).grew(Order::ZERO))
+        });
         let Some(zone) = enough else { return 0 };
         let Some(list) = on.map.get(Order::ZERO, self.mt) else { return 0 };
         let running = CpuOps::running(on);

@@ -217,7 +217,7 @@ impl<P: Platform> Search<'_, '_, P> {
                 .saturating_add(slab)
                 .min(zone.managed());
             let snapshot = ZoneSnapshot { free: available, ..zone.snapshot(self.highest) };
-            snapshot.ok(self.order, zone.watermarks().of(Watermark::Min), flags)
+            snapshot.ok(self.order, zone.watermark(Watermark::Min), flags)
         })
     }
 }

@@ -49,8 +49,10 @@ pub(super) struct Search<'s, 'a, P> {
     pub gfp: Gfp,
     pub mt: Migratetype,
     pub highest: ZoneKind,
+    /// Zones that it may try, from the first one that it may use.
     pub zonelist: &'a [ZoneId],
-    /// Position of the first zone the request may use.
+    /// Position of that one on its node's list.
+    #[cfg(feature = "history")]
     pub first: u32,
     pub nofragment: bool,
     /// Its page is about to be written to: nodes with much dirty are passed at first.
@@ -85,8 +87,8 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         let zonelist = on.zonelist(node, this_node);
         let usable = |zone: &ZoneId| on.zone(*zone).kind() <= highest;
         let first = zonelist.iter().position(usable).ok_or(refuse(Refusal::NoZone(node)))?;
-        let nofragment = on.grouping() && keeps_types_apart(on, on.zone(zonelist[first]));
-        let first = first as u32;
+        let zonelist = &zonelist[first..];
+        let nofragment = on.grouping() && keeps_types_apart(on, on.zone(zonelist[0]));
         let policy = &on.policy().zonelist;
         let spreads_dirty = policy.dirty == DirtySpread::Node && gfp.contains(Gfp::WRITE);
         let passes = policy.reclaiming == ReclaimingNodes::Passed;
@@ -102,7 +104,8 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
             mt,
             highest,
             zonelist,
-            first,
+            #[cfg(feature = "history")]
+            first: first as u32,
             nofragment,
             spreads_dirty,
             passes_reclaiming,
@@ -123,17 +126,17 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     }
     /// The first zone the request may use.
     pub fn preferred(&self) -> &'a Zone {
-        self.on.zone(self.zonelist[self.first as usize])
+        self.on.zone(self.zonelist[0])
     }
     /// The zones the request may use, each with its position on the list.
     #[cfg(feature = "history")]
     pub fn usable(&self) -> impl Iterator<Item = (usize, &'a Zone)> {
         let zones = self.zonelist.iter().map(|id| self.on.zone(*id));
-        zones.enumerate().skip(self.first as usize).filter(|(_, zone)| self.allows(zone))
+        (self.first as usize..).zip(zones).filter(|(_, zone)| self.allows(zone))
     }
     /// The zones the request may use.
     pub fn allowed(&self) -> impl Iterator<Item = &'a Zone> {
-        let zones = self.zonelist[self.first as usize..].iter().map(|id| self.on.zone(*id));
+        let zones = self.zonelist.iter().map(|id| self.on.zone(*id));
         zones.filter(move |zone| self.allows(zone))
     }
     /// The request's zones, the first of each run of zones of one node (LB D.6).
@@ -171,7 +174,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
 
     /// Whether the zone is above the watermark asked for (LB D.4 step e).
     fn above_watermark(&self, zone: &Zone, flags: AllocFlags) -> bool {
-        let watermark = zone.watermarks().of(watermark_of(flags));
+        let watermark = zone.watermark(watermark_of(flags));
         zone.snapshot(self.highest).ok(self.order, watermark, flags)
     }
 

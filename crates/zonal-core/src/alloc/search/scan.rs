@@ -54,7 +54,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         if self.on.policy().zonelist.cache != ZonelistCaching::None {
             return scan_cached(self, visit, flags);
         }
-        let mut place = Place::first(self, visit, flags);
+        let mut place = Place::first(visit, flags);
         while let Some(zone) = place.next_zone(self, visit) {
             let walk = Walk { search: self, flags: place.flags, preferred: self.preferred() };
             if let Some(block) = visit.serve(&walk, zone) {
@@ -67,13 +67,9 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
 
 impl Place {
     /// A walk begins.
-    fn first<'a, P: Platform, V: Visit<'a, P>>(
-        search: &Search<'_, 'a, P>,
-        visit: &mut V,
-        flags: AllocFlags,
-    ) -> Place {
+    fn first<'a, P: Platform, V: Visit<'a, P>>(visit: &mut V, flags: AllocFlags) -> Place {
         visit.see(Seen::Starts(flags));
-        Place { flags, at: search.first, dirty: None }
+        Place { flags, at: 0, dirty: None }
     }
 
     /// The next zone that may spare the block; since 4.4 every zone is looked at, every time.
@@ -102,7 +98,7 @@ impl Place {
                     return Some(zone);
                 }
             }
-            *self = Place::first(search, visit, fewer(self.flags)?);
+            *self = Place::first(visit, fewer(self.flags)?);
         }
     }
 }

@@ -363,7 +363,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     /// Empties the pcps of the request's zones, without a long wait. Returns the pages moved.
     fn drain_open(&self) -> u64 {
         self.on.events.drains_all.fetch_add(1, Relaxed);
-        drain_lists(self.on, Some((&self.zonelist[self.first as usize..], self.highest)))
+        drain_lists(self.on, Some((self.zonelist, self.highest)))
     }
 
     /// Whether some zone would have room with all pages on its pcps or moving there, and without

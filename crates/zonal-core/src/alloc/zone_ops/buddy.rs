@@ -89,7 +89,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         for _ in 0..boosts {
             raised |= watermarks.raise_boost(zone.managed(), self.on.tunables.boost_factor());
         }
-        zone.set_watermarks(&watermarks);
+        zone.set_boost(watermarks.boost);
         if raised && flags.contains(AllocFlags::KSWAPD) {
             self.set_flag(BOOSTED);
         }

@@ -28,6 +28,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     }
 
     /// Pages of the zone that are free: in its buddy, on its pcps, in the pageblocks that CPUs own.
+    #[inline(never)]
     pub fn free_or_cached(self) -> u64 {
         let cached = self.pcps().map(|pcp| u64::from(pcp.count())).sum::<u64>();
         cached + self.owned().pages() + self.free_snapshot()
@@ -40,8 +41,6 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         for cpu in self.on.each_cpu() {
             locked.fold(self.pcp(cpu).free_diff.swap(0, Relaxed));
         }
-        let mut watermarks = self.zone.watermarks();
-        watermarks.lower_boost(watermarks.boost);
-        self.zone.set_watermarks(&watermarks);
+        self.zone.set_boost(0);
     }
 }

@@ -124,7 +124,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     fn look_above_high(self) {
         let zone = self.zone;
         let snapshot = zone.snapshot(ZoneKind::Movable);
-        if snapshot.ok(Order::ZERO, zone.watermarks().of(Watermark::High), AllocFlags::WMARK_MIN) {
+        if snapshot.ok(Order::ZERO, zone.watermark(Watermark::High), AllocFlags::WMARK_MIN) {
             zone.clear_flag(BELOW_HIGH);
             self.refresh_fast();
         }
@@ -133,6 +133,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     /// Tells every CPU that operations on the zone have something to decide. One that misses it
     /// goes on until its list is empty or full, or for 1024 pops.
     #[cold]
+    #[inline(never)]
     pub fn slow_down(self) {
         self.pcps().for_each(Pcp::make_slow);
     }

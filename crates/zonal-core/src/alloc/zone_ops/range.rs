@@ -106,7 +106,7 @@ impl<'a, P: Platform> ZoneOps<'_, 'a, P> {
     /// After many pages were taken at once: the zone may be below its high watermark (LB D.4).
     pub fn note_below_high(self) {
         let zone = self.zone;
-        let high = zone.watermarks().of(Watermark::High);
+        let high = zone.watermark(Watermark::High);
         let snapshot = zone.snapshot(ZoneKind::Movable);
         let watches = self.on.fixed.tuning.watches_high_watermark();
         if watches

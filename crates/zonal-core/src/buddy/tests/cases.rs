@@ -210,7 +210,8 @@ fn a_batch_goes_on_stealing_without_trying_another_claim() {
         let (buddy, frames) = parts.parts();
         let report = &mut |event| events.push(event);
         batch.ask(n);
-        buddy.take_part(&frames, &mut batch, report, |first, n| got.extend(first..first + n));
+        let out = |first, n| got.extend(first..first + n);
+        buddy.take_part(&frames, (&mut batch, policy), report, out);
     }
     assert_eq!(events.iter().filter(|&event| *event == Fallback::Boost).count(), 1);
     let whole = pair.take(request(0, Reclaimable), Some(10));
