@@ -137,23 +137,26 @@ impl VirtualPlatform {
 
     /// It is this CPU's turn, and its clock stands at `cycles`. All atomics here are Relaxed: one
     /// thread uses them.
+    #[inline]
     pub fn turn(&self, cpu: u32, cycles: u64) {
         self.cpu.store(cpu, Relaxed);
         self.clock.store(cycles, Relaxed);
     }
 
-    /// No CPU's clock is behind `cycles` any more. The CPU whose turn it is feels what others took
-    /// from it.
-    pub fn reach(&self, cycles: u64) {
-        let (cpu, charges) = (self.cpu.load(Relaxed), self.charges.load(Relaxed));
+    /// It is this CPU's turn at `cycles`, and no CPU's clock is behind that any more. It feels what
+    /// others took from it.
+    #[inline]
+    pub(crate) fn next_turn(&self, cpu: u32, cycles: u64) {
+        let charges = self.charges.load(Relaxed);
         let owed = self.meter.with(|meter| {
             meter.reached = cycles;
             meter.directory.reach(cycles);
             let owed = std::mem::take(&mut meter.owed[cpu as usize]);
-            meter.apart.sent += owed * u64::from(charges);
-            owed
+            let felt = if charges { owed } else { 0 };
+            meter.apart.sent += felt;
+            felt
         });
-        self.work(owed);
+        self.turn(cpu, cycles + owed);
     }
 
     /// The CPU was idle when others took time from it.

@@ -27,3 +27,31 @@ pub const PAGE_LINES: u64 = 64;
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// `count` times `by`, which is not negative, without its fraction: as by way of unsigned numbers,
+/// which take a dozen instructions more to and from floating point. Both are below 2^63.
+#[inline]
+pub(crate) fn scaled(count: u64, by: f64) -> u64 {
+    debug_assert!(count >> 63 == 0 && by >= 0.0);
+    (count as i64 as f64 * by) as i64 as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_scaled_is_what_unsigned_numbers_give() {
+        for shift in 0..50 {
+            for count in [0, 1, 3, 1000, 1023] {
+                for by in [0.0, 0.3, 0.625, 1.0, 2.4, 1e-9, 512.0] {
+                    let (count, by): (u64, f64) = (count << shift, by);
+                    let unsigned = (count as f64 * by) as u64;
+                    if unsigned < 1 << 63 {
+                        assert_eq!(scaled(count, by), unsigned, "{count} {by}");
+                    }
+                }
+            }
+        }
+    }
+}

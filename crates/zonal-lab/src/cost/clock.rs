@@ -7,6 +7,7 @@
 use crate::machine::Machine;
 use crate::mechanism::Mechanism;
 use crate::provenance::{Provenance, given};
+use crate::units::scaled;
 
 given! {
     /// How long the clock takes to follow: firmware looks about every millisecond.
@@ -24,6 +25,7 @@ pub struct Clock {
     /// Length of an epoch, in cycles.
     epoch: u64,
     began: u64,
+    ends: u64,
     /// CPUs that are not idle.
     busy: u32,
     /// Cycles waited for locks in this epoch.
@@ -37,12 +39,14 @@ impl Clock {
     pub fn new(machine: &Machine) -> Clock {
         let faster = machine.boost_ghz.filter(|_| !machine.without.has(Mechanism::Boost));
         let boost = faster.map_or(1.0, |boost| boost / machine.ghz);
+        let epoch = (FOLLOWS_NS * machine.ghz) as u64;
         Clock {
             boost,
             cpus: f64::from(machine.cpus()),
             threads: machine.threads_per_core as i32,
-            epoch: (FOLLOWS_NS * machine.ghz) as u64,
+            epoch,
             began: 0,
+            ends: epoch,
             busy: 0,
             waited: 0,
             stretch: 1.0 / boost,
@@ -60,19 +64,27 @@ impl Clock {
     }
 
     /// Cycles of the base clock for a number of cycles of work from `now` on.
+    #[inline]
     pub fn stretch(&mut self, now: u64, cycles: u64) -> u64 {
-        if now >= self.began + self.epoch {
-            let waiting = self.waited as f64 / (now - self.began) as f64;
-            let threads = (f64::from(self.busy) - waiting).max(0.0) / self.cpus;
-            let cores = 1.0 - (1.0 - threads.min(1.0)).powi(self.threads);
-            self.stretch = 1.0 / (self.boost - (self.boost - 1.0) * cores);
-            (self.began, self.waited) = (now, 0);
+        if now >= self.ends {
+            self.follow(now);
         }
         // Nothing to multiply at the base clock, which is what machines without a boost have.
         if self.stretch == 1.0 {
             return cycles;
         }
-        (cycles as f64 * self.stretch) as u64
+        scaled(cycles, self.stretch)
+    }
+
+    /// An epoch is over.
+    #[cold]
+    fn follow(&mut self, now: u64) {
+        let waiting = self.waited as f64 / (now - self.began) as f64;
+        let threads = (f64::from(self.busy) - waiting).max(0.0) / self.cpus;
+        let cores = 1.0 - (1.0 - threads.min(1.0)).powi(self.threads);
+        self.stretch = 1.0 / (self.boost - (self.boost - 1.0) * cores);
+        (self.began, self.waited) = (now, 0);
+        self.ends = now + self.epoch;
     }
 }
 

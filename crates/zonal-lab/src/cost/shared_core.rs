@@ -18,35 +18,40 @@ given! {
 #[derive(Clone, Debug)]
 pub struct SharedCores {
     cores: usize,
-    idle: Vec<bool>,
-    /// The last wait for a lock: from, to.
-    waits: Vec<(u64, u64)>,
+    threads: Vec<Thread>,
+}
+
+#[derive(Clone, Debug)]
+struct Thread {
+    idle: bool,
+    /// Its last wait for a lock: from, to.
+    waits: (u64, u64),
 }
 
 impl SharedCores {
     /// For a number of CPUs on a number of cores: CPU `c` is on core `c % cores`. All are idle.
     pub fn new(cpus: u32, cores: u32) -> SharedCores {
-        let cpus = cpus as usize;
-        SharedCores { cores: cores as usize, idle: vec![true; cpus], waits: vec![(0, 0); cpus] }
+        let thread = Thread { idle: true, waits: (0, 0) };
+        SharedCores { cores: cores as usize, threads: vec![thread; cpus as usize] }
     }
 
     /// The CPU has something to do, or nothing. Returns whether that is new.
     pub fn set_idle(&mut self, cpu: u32, idle: bool) -> bool {
-        std::mem::replace(&mut self.idle[cpu as usize], idle) != idle
+        std::mem::replace(&mut self.threads[cpu as usize].idle, idle) != idle
     }
 
     /// The CPU waits for a lock.
     pub fn wait(&mut self, cpu: u32, from: u64, to: u64) {
-        self.waits[cpu as usize] = (from, to);
+        self.threads[cpu as usize].waits = (from, to);
     }
 
     /// Cycles that `cycles` of work take on `cpu`, a thread of `core`, from `now` on.
+    #[inline]
     pub fn stretch(&self, (cpu, core): (u32, u32), now: u64, cycles: u64) -> u64 {
         // Not `step_by`, which divides, as every call of the allocator comes here.
         let mut other = core as usize;
-        while other < self.idle.len() {
-            let (from, to) = self.waits[other];
-            if other != cpu as usize && !self.idle[other] && !(from..to).contains(&now) {
+        while let Some(Thread { idle, waits: (from, to) }) = self.threads.get(other) {
+            if other != cpu as usize && !idle && !(*from..*to).contains(&now) {
                 return cycles * SHARED_PERCENT / 100;
             }
             other += self.cores;

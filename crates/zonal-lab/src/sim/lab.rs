@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::mechanism::Mechanism;
 use crate::platform::VirtualPlatform;
 use crate::tape::events::{Call, Kind, Tape};
-use crate::units::{MIB_PAGES, PAGE_LINES};
+use crate::units::{MIB_PAGES, PAGE_LINES, scaled};
 use crate::variant::{Refresh, Variant};
 
 /// A virtual machine with all its memory online.
@@ -180,20 +180,20 @@ impl Lab<'_> {
 
     /// The CPU whose turn it is works for a program, for as long as this takes alone.
     pub fn user_ns(&mut self, ns: u64) {
-        let cycles = (ns as f64 * self.machine.ghz) as u64;
+        let cycles = scaled(ns, self.machine.ghz);
         self.allocator.platform().shared_work(cycles, true);
     }
 
     /// The same for the kernel.
     pub fn kernel_ns(&mut self, ns: u64) {
-        let cycles = (ns as f64 * self.machine.ghz) as u64;
+        let cycles = scaled(ns, self.machine.ghz);
         self.allocator.platform().shared_work(cycles, false);
     }
 
     /// The CPU whose turn it is takes a lock of the kernel that is no zone's, whose lines come from
     /// who held it last, works for so long and releases it.
     pub fn hold(&mut self, lock: &mut LockClock, ns: u64) {
-        let cycles = (ns as f64 * self.machine.ghz) as u64;
+        let cycles = scaled(ns, self.machine.ghz);
         self.allocator.platform().hold(lock, LINES_OF_A_LOCK, cycles);
     }
 

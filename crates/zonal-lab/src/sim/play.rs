@@ -121,9 +121,7 @@ impl Lab<'_> {
 
     /// One step of one CPU: its cycles, and the next action.
     fn step(&mut self, program: &mut dyn Program, cpu: u32, clock: u64) -> (u64, Turn) {
-        let platform = self.allocator.platform();
-        platform.turn(cpu, clock);
-        platform.reach(clock);
+        self.allocator.platform().next_turn(cpu, clock);
         let due = &mut self.refresh_at[cpu as usize];
         if clock >= *due {
             let from = if self.aligned { *due } else { clock };

@@ -6,36 +6,53 @@
 //!
 //! - **TURN-1** a node has the earlier one of its two children.
 
+/// Most CPUs of a machine, a power of two.
+const CPUS_MAX: usize = 1 << CPU_BITS;
+const CPU_BITS: u32 = 12;
+/// Nodes of the largest tournament: indices are cut to them, so that none has to be checked.
+const NODES_MAX: usize = 2 * CPUS_MAX;
+
 /// Nobody: later than everybody.
-const NOBODY: Turn = Turn(u128::MAX);
+const NOBODY: Turn = Turn(u64::MAX);
 
 /// A CPU's next step. The earliest is the least, and of those of one time that of the first CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Turn(u128);
+struct Turn(u64);
 
 impl Turn {
-    /// One number, so that two are compared without a branch.
+    /// One number, so that two are compared at once.
+    ///
+    /// # Panics
+    /// If the clock is beyond 2^52 cycles, ten days at 5 GHz.
     #[inline]
     fn at(clock: u64, cpu: u32) -> Turn {
-        Turn(u128::from(clock) << u32::BITS | u128::from(cpu))
+        assert!(clock >> (u64::BITS - CPU_BITS) == 0, "a run of {clock} cycles is too long");
+        Turn(clock << CPU_BITS | u64::from(cpu))
     }
     #[inline]
     fn read(self) -> Option<(u64, u32)> {
-        (self != NOBODY).then_some(((self.0 >> u32::BITS) as u64, self.0 as u32))
+        let cpu = self.0 as u32 & (CPUS_MAX as u32 - 1);
+        (self != NOBODY).then_some((self.0 >> CPU_BITS, cpu))
     }
 }
 
 /// The CPUs that have something to do, by their clocks.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// From the root at 1 on; the second half are the CPUs' leaves.
-    nodes: Vec<Turn>,
+    /// From the root at 1 on; from `leaves` on the CPUs' leaves.
+    nodes: Box<[Turn; NODES_MAX]>,
+    leaves: usize,
 }
 
 impl Turns {
     /// Nobody of `cpus` CPUs has anything to do.
+    ///
+    /// # Panics
+    /// If there are more than [`CPUS_MAX`].
     pub fn new(cpus: u32) -> Turns {
-        Turns { nodes: vec![NOBODY; 2 * (cpus.max(1) as usize).next_power_of_two()] }
+        let leaves = (cpus.max(1) as usize).next_power_of_two();
+        assert!(leaves <= CPUS_MAX, "{cpus} CPUs; at most {CPUS_MAX}");
+        Turns { nodes: Box::new([NOBODY; NODES_MAX]), leaves }
     }
 
     /// The clock and the number of the CPU whose turn it is.
@@ -63,19 +80,19 @@ impl Turns {
 
     /// Clock and number of each CPU that has something to do, by its number.
     pub fn each(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        self.nodes[self.nodes.len() / 2..].iter().filter_map(|turn| turn.read())
+        self.nodes[self.leaves..2 * self.leaves].iter().filter_map(|turn| turn.read())
     }
 
     /// Keeps TURN-1.
     #[inline]
     fn stand(&mut self, cpu: u32, turn: Turn) {
-        let mut at = self.nodes.len() / 2 + cpu as usize;
-        self.nodes[at] = turn;
+        let mut at = self.leaves + cpu as usize;
+        self.nodes[at % NODES_MAX] = turn;
         let mut first = turn;
         while at > 1 {
-            first = first.min(self.nodes[at ^ 1]);
+            first = first.min(self.nodes[(at ^ 1) % NODES_MAX]);
             at /= 2;
-            self.nodes[at] = first;
+            self.nodes[at % NODES_MAX] = first;
         }
     }
 }
