@@ -63,6 +63,9 @@ pub trait Place: Copy + Eq + Debug + Zeroable + 'static {
     fn of(tag: Tag) -> Self;
     /// What it holds; of an empty one chunk 0.
     fn tag(self) -> Tag;
+    /// Which places hold a version of the chunk that `wanted` is one of: a bit for each, from bit 1
+    /// on.
+    fn versions_of(places: &[Self; WAYS], wanted: Self) -> u32;
     /// Whether both hold a version of one chunk.
     fn is_version_of(self, other: Self) -> bool;
 }
@@ -76,6 +79,17 @@ impl Place for u32 {
     #[inline]
     fn tag(self) -> Tag {
         Tag(self.into())
+    }
+    /// In a frame of its own, in four words and without bit 0, which is a number like no other: so
+    /// the compiler compares four places at once.
+    #[inline(never)]
+    fn versions_of(places: &[u32; WAYS], wanted: u32) -> u32 {
+        let mut found = [0_u32; 4];
+        for (at, place) in places.iter().enumerate() {
+            let is_version = (place ^ wanted) & (u32::MAX << VERSION_BITS) == 0;
+            found[at % 4] |= if is_version { 2 << at } else { 0 };
+        }
+        found[0] | found[1] | found[2] | found[3]
     }
     #[inline]
     fn is_version_of(self, other: u32) -> bool {
@@ -92,6 +106,11 @@ impl Place for u64 {
     #[inline]
     fn tag(self) -> Tag {
         Tag(self)
+    }
+    #[inline]
+    fn versions_of(places: &[u64; WAYS], wanted: u64) -> u32 {
+        let bit = |(at, place): (usize, &u64)| u32::from(place.is_version_of(wanted)) << (at + 1);
+        places.iter().enumerate().fold(0, |found, place| found | bit(place))
     }
     #[inline]
     fn is_version_of(self, other: u64) -> bool {
@@ -121,18 +140,21 @@ impl Home {
     }
 }
 
-/// Where the places of a set begin in a cache.
+/// A set of a cache, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Set(usize);
+pub struct Set(u32);
+
+/// The places of a set, from the beginning of a line of the host on. Those beyond the ways stay
+/// empty.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Places<P>([P; WAYS]);
 
 /// One cache.
 #[derive(Clone, Debug)]
 pub struct Cache<P> {
-    places: Vec<P>,
-    /// Places that are passed, so that sets begin at lines of the host.
-    passed: usize,
+    sets: Vec<Places<P>>,
     ways: usize,
-    sets: u64,
 }
 
 impl<P: Place> Cache<P> {
@@ -140,44 +162,50 @@ impl<P: Place> Cache<P> {
     pub fn new(kib: u64) -> Cache<P> {
         let chunks = (kib / CHUNK_KIB).max(1);
         let ways = WAYS.min(chunks as usize);
-        let sets = chunks / ways as u64;
-        // Zeroed by the system when first touched: unused caches take no memory.
-        let line = HOST_LINE / size_of::<P>();
-        let places: Vec<P> = bytemuck::zeroed_vec(sets as usize * WAYS + line - 1);
-        // Where it cannot be told, sets may lie on two lines.
-        let passed = places.as_ptr().align_offset(HOST_LINE).min(line - 1);
-        Cache { places, passed, ways, sets }
+        Cache { sets: vec![Places([P::zeroed(); WAYS]); chunks as usize / ways], ways }
     }
 
     /// The same with other places. Every chunk in it must fit.
     pub fn with_places<Q: Place>(&self) -> Cache<Q> {
-        let mut other: Cache<Q> = Cache::new(self.sets * self.ways as u64 * CHUNK_KIB);
-        let (from, to) = (&self.places[self.passed..], other.passed);
-        for (place, into) in from.iter().zip(&mut other.places[to..]) {
-            *into = Q::of(place.tag());
-        }
-        other
+        let wider = |places: &Places<P>| Places(places.0.map(|place| Q::of(place.tag())));
+        Cache { sets: self.sets.iter().map(wider).collect(), ways: self.ways }
     }
 
     /// Where a chunk is if it is here. Pages are scattered over the sets, as physical pages are;
     /// the chunks of one page lie in a row.
     #[inline]
     pub fn set(&self, home: Home) -> Set {
-        let set = ((home.scattered * self.sets) >> 32) + home.part;
-        let set = if set < self.sets { set } else { set % self.sets };
-        Set(self.passed + set as usize * WAYS)
+        self.wrapped(self.first(home) + home.part)
     }
 
-    /// The places of a set; those beyond the ways stay empty.
+    /// Where the chunks of a page are, of which this is the home of any.
+    #[inline]
+    pub fn sets_of_page(&self, home: Home) -> [Set; PAGE_CHUNKS as usize] {
+        let (first, parts) = (self.first(home), [0, 1, 2, 3]);
+        match first + PAGE_CHUNKS <= self.sets.len() as u64 {
+            true => parts.map(|part| Set((first + part) as u32)),
+            false => parts.map(|part| self.wrapped(first + part)),
+        }
+    }
+
+    /// The number of the set of a page's first chunk.
+    #[inline]
+    fn first(&self, home: Home) -> u64 {
+        (home.scattered * self.sets.len() as u64) >> 32
+    }
+    #[inline]
+    fn wrapped(&self, set: u64) -> Set {
+        let sets = self.sets.len() as u64;
+        Set(if set < sets { set } else { set % sets } as u32)
+    }
+
     #[inline(always)]
-    fn places(&self, Set(start): Set) -> &[P; WAYS] {
-        let places = self.places[start..].first_chunk();
-        places.expect("sets lie within the cache")
+    fn places(&self, Set(set): Set) -> &[P; WAYS] {
+        &self.sets[set as usize].0
     }
     #[inline(always)]
-    fn places_mut(&mut self, Set(start): Set) -> &mut [P; WAYS] {
-        let places = self.places[start..].first_chunk_mut();
-        places.expect("sets lie within the cache")
+    fn places_mut(&mut self, Set(set): Set) -> &mut [P; WAYS] {
+        &mut self.sets[set as usize].0
     }
 
     /// Asks the host for a set that is about to be used.
@@ -193,7 +221,7 @@ impl<P: Place> Cache<P> {
     /// What goes next from a set if nothing of it is used before.
     #[inline]
     pub fn last(&self, set: Set) -> Tag {
-        self.places(set)[self.ways - 1].tag()
+        self.places(set)[(self.ways - 1) % WAYS].tag()
     }
 
     /// Whether it is present; if so, it becomes the most recently used of its set.
@@ -237,7 +265,7 @@ impl<P: Place> Cache<P> {
     /// Puts it in where [`look`](Self::look) said.
     #[inline]
     pub fn put_at(&mut self, set: Set, tag: Tag, at: usize) -> Option<Tag> {
-        let places = self.places_mut(set);
+        let (places, at) = (self.places_mut(set), at % WAYS);
         let gone = places[at].tag();
         to_front(places, P::of(tag), at);
         (gone.chunk() != 0 && gone.chunk() != tag.chunk()).then_some(gone)
@@ -286,17 +314,16 @@ fn version_of<P: Place>(places: &[P; WAYS], wanted: P) -> Option<usize> {
     if places[0].is_version_of(wanted) {
         return Some(0);
     }
-    let mut found = 0_u32;
-    for (at, place) in places.iter().enumerate().skip(1) {
-        found |= u32::from(place.is_version_of(wanted)) << at;
-    }
-    (found != 0).then_some(found.trailing_zeros() as usize % WAYS)
+    let found = P::versions_of(places, wanted);
+    (found != 0).then(|| (found.trailing_zeros() as usize - 1) % WAYS)
 }
 
 /// Puts `first` before all others, of which the one at `at` goes.
 #[inline(always)]
 fn to_front<P: Place>(places: &mut [P; WAYS], first: P, at: usize) {
-    places.copy_within(..at, 1);
+    if at > 0 {
+        places.copy_within(..at, 1);
+    }
     places[0] = first;
 }
 
@@ -314,15 +341,15 @@ mod tests {
 
     fn does_what_a_list_for_each_set_does<P: Place>(kib: u64) {
         let mut cache: Cache<P> = Cache::new(kib);
-        assert!(cache.sets * cache.ways as u64 <= kib / CHUNK_KIB, "no larger than it is");
+        assert!((cache.sets.len() * cache.ways) as u64 <= kib / CHUNK_KIB, "no larger than it is");
         // Each set as it is defined: a list of tags, the latest used first.
-        let mut naive: Vec<Vec<Tag>> = vec![Vec::new(); cache.sets as usize];
+        let mut naive: Vec<Vec<Tag>> = vec![Vec::new(); cache.sets.len()];
         let mut random = Pcg64Mcg::seed_from_u64(kib);
         let mut below = |end: u64| random.next_u64() % end;
         for turn in 0..20_000 {
             let tag = Tag::new(1 + below(3 * kib + 2), 1 + below(2));
             let at = cache.set(home(tag.chunk()));
-            let set = &mut naive[(at.0 - cache.passed) / WAYS];
+            let set = &mut naive[at.0 as usize];
             let known = set.iter().position(|known| *known == tag);
             assert_eq!(cache.has(at, tag), known.is_some());
             match (below(5), known) {
@@ -356,8 +383,6 @@ mod tests {
             }
             if turn == 10_000 {
                 cache = cache.with_places::<u64>().with_places();
-                // It may lie elsewhere between lines.
-                continue;
             }
             if set.len() == cache.ways {
                 assert_eq!(cache.last(at), set[cache.ways - 1]);

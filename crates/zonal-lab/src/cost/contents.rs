@@ -39,7 +39,7 @@ use crate::mechanism::Mechanism;
 use crate::provenance::{Provenance, given};
 use crate::units::{MIB_PAGES, PAGE_LINES};
 pub use lines::{Access, Lines};
-use state::{Caches, Cycles, State, Took};
+use state::{At, Caches, State, Took};
 
 given! {
     /// Lines under way at a time where the machine does not say.
@@ -87,16 +87,17 @@ impl Contents {
         if let Some(far) = machine.far.filter(|_| !memories.is_empty()) {
             memories.push(Bandwidth::new(far.gb_s, machine.ghz));
         }
-        let cycles = Cycles {
-            own: line.l2,
-            llc: content.llc.unwrap_or(line.llc),
-            core: content.core.unwrap_or(line.core),
-            socket: content.socket.unwrap_or(line.socket),
-            remote: content.remote.unwrap_or(line.remote),
-            memory: line.dram,
-            memory_remote: line.dram_remote,
-            memory_far: machine.far.map_or(line.dram_remote, |far| far.line),
-        };
+        // In the order of `At`.
+        let cycles = [
+            line.l2,
+            content.llc.unwrap_or(line.llc),
+            content.core.unwrap_or(line.core),
+            content.socket.unwrap_or(line.socket),
+            content.remote.unwrap_or(line.remote),
+            line.dram,
+            line.dram_remote,
+            machine.far.map_or(line.dram_remote, |far| far.line),
+        ];
         let caches = Caches {
             l2: (0..=l2_of(cores - 1)).map(|_| Cache::new(cache.l2_kib)).collect(),
             llc: (0..if one_level { 0 } else { llcs }).map(|_| Cache::new(cache.llc_kib)).collect(),
@@ -115,7 +116,8 @@ impl Contents {
                 far_start: machine.far.map_or(u64::MAX, |_| machine.far_start()),
                 far_node: machine.nodes() as usize,
                 words: Default::default(),
-                lines: Lines::default(),
+                lines: Default::default(),
+                written_back: 0,
             },
         }
     }
@@ -158,7 +160,7 @@ impl Contents {
 
     /// Lines touched so far.
     pub fn lines(&self) -> Lines {
-        self.state.lines
+        self.state.lines()
     }
 
     /// Lines that a core has under way at a time.
@@ -168,7 +170,7 @@ impl Contents {
 
     /// Cycles of a line of the last-level cache, without contention.
     pub fn llc(&self) -> u64 {
-        self.state.cycles.llc
+        self.state.cycles_of(At::Llc)
     }
 
     /// Cycles until one line that `from` has changed is at `to`, without contention.

@@ -44,16 +44,25 @@ impl Word {
     pub fn is(self, flag: u32) -> bool {
         self.0 & flag != 0
     }
-    /// Whether the L2 of this core has it, whatever others have.
+    /// What a word has while the L2 of this core has its chunk.
     #[inline]
-    pub fn is_held_by(self, core: u32) -> bool {
-        self.is(Self::HELD) && self.0 >> Self::HOLDER_SHIFT & Self::HOLDERS == core
+    pub fn held_by(core: u32) -> Held {
+        Held(Self::HELD | core << Self::HOLDER_SHIFT)
+    }
+    /// Whether the L2 of that core has it, whatever others have.
+    #[inline]
+    pub fn is_held_by(self, held: Held) -> bool {
+        self.0 & (Self::HELD | Self::HOLDERS << Self::HOLDER_SHIFT) == held.0
     }
     #[inline]
     pub fn tag(self, chunk: u64) -> Tag {
         Tag::new(chunk, self.version())
     }
 }
+
+/// The part of a word that says whose L2 has the chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held(u32);
 
 /// The words of all chunks that were touched.
 #[derive(Debug)]
@@ -107,6 +116,13 @@ impl Words {
     #[inline]
     pub fn home(&self, chunk: u64) -> Home {
         Home::new(self.pfn(chunk)).part(chunk % PAGE_CHUNKS)
+    }
+
+    /// The words of a page's chunks, of which this is the first.
+    #[inline]
+    pub fn of_page(&self, first: u64) -> [Word; PAGE_CHUNKS as usize] {
+        let words = self.words[first as usize..].first_chunk();
+        words.expect("a page has all of its words").map(Word)
     }
 
     #[inline]

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use super::lines::{Access, Lines};
 use crate::cost::bandwidth::Bandwidth;
-use crate::cost::cache::{CHUNK_LINES, Cache, Home, PAGE_CHUNKS, Place, Set, Tag};
+use crate::cost::cache::{self, CHUNK_LINES, Cache, Home, PAGE_CHUNKS, Set, Tag};
 use crate::cost::words::{Word, Words};
 
 /// A place where a chunk may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum At {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum At {
     Own,
     Llc,
     Core,
@@ -21,23 +21,14 @@ enum At {
     MemoryFar,
 }
 
-impl At {
-    fn is_memory(self) -> bool {
-        matches!(self, At::Memory | At::MemoryRemote | At::MemoryFar)
-    }
-}
+/// Places where a chunk may be.
+const PLACES: usize = At::MemoryFar as usize + 1;
 
-/// Cycles of a line by its place.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cycles {
-    pub own: u64,
-    pub llc: u64,
-    pub core: u64,
-    pub socket: u64,
-    pub remote: u64,
-    pub memory: u64,
-    pub memory_remote: u64,
-    pub memory_far: u64,
+impl At {
+    #[inline]
+    fn is_memory(self) -> bool {
+        self >= At::Memory
+    }
 }
 
 /// What touching some lines took.
@@ -55,21 +46,26 @@ pub(super) struct Took {
 #[derive(Clone, Copy, Debug)]
 struct Touched {
     core: u32,
+    place: Place,
     /// Its number, and its page frame.
     chunk: u64,
     pfn: u64,
     home: Home,
-    /// Where the core's own caches have it.
-    own: Own,
+    /// Where the core's L2 and its last-level cache have it.
+    in_l2: Set,
+    in_llc: Set,
     word: Word,
 }
 
-/// Where a core's L2 and its last-level cache have a chunk.
+/// Of a core: its L2, its last-level cache, its socket, its node.
+pub(super) type Place = [u32; 4];
+
+/// Where the chunks of a page are in a core's L2 and in its last-level cache.
 #[derive(Clone, Copy, Debug)]
 struct Own {
-    l2: Set,
-    /// `None`: the L2 is the last level.
-    llc: Option<Set>,
+    l2: [Set; PAGE_CHUNKS as usize],
+    /// Means nothing where the L2 is the last level.
+    llc: [Set; PAGE_CHUNKS as usize],
 }
 
 /// Caches whose places are of one size.
@@ -85,9 +81,10 @@ pub(super) struct Caches<P> {
 /// All but the caches.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Of each core: its L2, its last-level cache, its socket, its node.
-    pub places: Vec<[u32; 4]>,
-    pub cycles: Cycles,
+    /// Of each core.
+    pub places: Vec<Place>,
+    /// Cycles of a line by its place.
+    pub cycles: [u64; PLACES],
     pub in_flight: u64,
     pub memory: Vec<Bandwidth>,
     pub node_pages: u64,
@@ -97,8 +94,10 @@ pub(super) struct State {
     pub far_start: u64,
     pub far_node: usize,
     pub words: Words,
-    /// Lines touched so far.
-    pub lines: Lines,
+    /// Lines touched so far, by their place.
+    pub lines: [u64; PLACES],
+    /// Changed lines that had to go to memory.
+    pub written_back: u64,
 }
 
 impl State {
@@ -108,10 +107,23 @@ impl State {
         let [[l2, llc, socket, _], other] = [from, to].map(|core| self.places[core as usize]);
         match (l2 == other[0], llc == other[1], socket == other[2]) {
             (true, ..) => 0,
-            (_, true, _) => self.cycles.core,
-            (.., true) => self.cycles.socket,
-            _ => self.cycles.remote,
+            (_, true, _) => self.cycles_of(At::Core),
+            (.., true) => self.cycles_of(At::Socket),
+            _ => self.cycles_of(At::Remote),
         }
+    }
+
+    /// Cycles of a line that is there, without contention.
+    #[inline]
+    pub fn cycles_of(&self, at: At) -> u64 {
+        self.cycles[at as usize]
+    }
+
+    /// Lines touched so far.
+    pub fn lines(&self) -> Lines {
+        let [own, llc, core, socket, remote, memory, memory_remote, memory_far] = self.lines;
+        let (memory_remote, written_back) = (memory_remote + memory_far, self.written_back);
+        Lines { own, llc, core, socket, remote, memory, memory_remote, written_back }
     }
 
     fn memory_of(&mut self, pfn: u64, node: u32) -> At {
@@ -153,7 +165,7 @@ impl State {
         let word = self.words.of(chunk);
         if word.tag(chunk) == tag && word.is(Word::DIRTY) {
             self.words.set(chunk, Word(word.0 & !Word::DIRTY));
-            self.lines.written_back += CHUNK_LINES;
+            self.written_back += CHUNK_LINES;
             self.memory_waits(self.words.pfn(chunk), CHUNK_LINES, when);
         }
     }
@@ -163,25 +175,11 @@ impl State {
         let node = self.node(pfn);
         self.memory.get_mut(node).map_or(0, |memory| memory.take(lines, now, reached))
     }
-
-    fn counted(&mut self, at: At) -> (&mut u64, u64) {
-        let (lines, cycles) = (&mut self.lines, &self.cycles);
-        match at {
-            At::Own => (&mut lines.own, cycles.own),
-            At::Llc => (&mut lines.llc, cycles.llc),
-            At::Core => (&mut lines.core, cycles.core),
-            At::Socket => (&mut lines.socket, cycles.socket),
-            At::Remote => (&mut lines.remote, cycles.remote),
-            At::Memory => (&mut lines.memory, cycles.memory),
-            At::MemoryRemote => (&mut lines.memory_remote, cycles.memory_remote),
-            At::MemoryFar => (&mut lines.memory_remote, cycles.memory_far),
-        }
-    }
 }
 
-impl<P: Place> Caches<P> {
+impl<P: cache::Place> Caches<P> {
     /// The same with wider places.
-    pub fn widened<Q: Place>(&self) -> Caches<Q> {
+    pub fn widened<Q: cache::Place>(&self) -> Caches<Q> {
         let all = |caches: &[Cache<P>]| caches.iter().map(Cache::with_places).collect();
         Caches { l2: all(&self.l2), llc: all(&self.llc), victims: self.victims }
     }
@@ -196,72 +194,64 @@ impl<P: Place> Caches<P> {
         access: Access,
         took: &mut Took,
     ) {
-        let home = Home::new(pfn);
-        let sets = self.expect(state, core, (first, home), lines);
-        let mut left = lines;
-        for (part, own) in (0..).zip(sets) {
-            if left == 0 {
-                break;
-            }
-            let (chunk, home) = (first + part, home.part(part));
-            let some = left.min(CHUNK_LINES);
-            let touched = Touched { core, chunk, pfn, home, own, word: state.words.of(chunk) };
+        let (home, place) = (Home::new(pfn), state.places[core as usize]);
+        let chunks = lines.div_ceil(CHUNK_LINES).min(PAGE_CHUNKS);
+        let own = self.expect(state, (core, place), (first, home), chunks as usize);
+        let (mut left, mut sum, mut longest) = (lines, took.sum, took.longest);
+        for (part, (in_l2, in_llc)) in (0..chunks).zip(own.l2.into_iter().zip(own.llc)) {
+            let (chunk, some) = (first + part, left.min(CHUNK_LINES));
+            let (home, word) = (home.part(part), state.words.of(chunk));
+            let touched = Touched { core, place, chunk, pfn, home, in_l2, in_llc, word };
             let at = self.chunk(state, touched, access, when);
-            let (count, cycles) = state.counted(at);
-            *count += some;
-            took.sum += some * cycles;
-            took.longest = cycles.max(took.longest);
+            let cycles = state.cycles_of(at);
+            state.lines[at as usize] += some;
+            sum += some * cycles;
+            longest = cycles.max(longest);
             if at.is_memory() {
                 took.waits = state.memory_waits(pfn, some, when).max(took.waits);
             }
             left -= some;
         }
+        (took.sum, took.longest) = (sum, longest);
     }
 
-    /// Where the core's caches have the chunks of a page. Of those that are not in its L2 it asks
-    /// the host for all that will be looked at: one after the other each line would come from far
-    /// away.
+    /// Where the core's caches have the chunks of a page. Of the first `chunks` of them that are
+    /// not in its L2 it asks the host for all that will be looked at: one after the other each line
+    /// would come from far away.
     #[inline(always)]
     fn expect(
         &self,
         state: &State,
-        core: u32,
+        (core, [l2, llc, ..]): (u32, Place),
         (first, home): (u64, Home),
-        lines: u64,
-    ) -> [Own; PAGE_CHUNKS as usize] {
-        let [l2, llc, ..] = state.places[core as usize];
+        chunks: usize,
+    ) -> Own {
         let (l2, llc) = (&self.l2[l2 as usize], self.llc.get(llc as usize));
-        let own = |home| Own { l2: l2.set(home), llc: llc.map(|llc| llc.set(home)) };
-        let mut sets = [own(home); PAGE_CHUNKS as usize];
-        for part in 1..PAGE_CHUNKS {
-            sets[part as usize] = own(home.part(part));
+        let in_l2 = l2.sets_of_page(home);
+        let own = Own { l2: in_l2, llc: llc.map_or(in_l2, |llc| llc.sets_of_page(home)) };
+        let words = state.words.of_page(first);
+        let held = Word::held_by(core);
+        if words[..chunks].iter().all(|word| word.is_held_by(held)) {
+            return own;
         }
-        let chunks = lines.div_ceil(CHUNK_LINES).min(PAGE_CHUNKS);
-        let mut comes = 0_u32;
-        for part in 0..chunks {
-            let word = state.words.of(first + part);
-            comes |= u32::from(!word.is_held_by(core)) << part;
-        }
-        if comes == 0 {
-            return sets;
-        }
-        let coming = || (0..chunks as usize).filter(|part| comes >> part & 1 != 0);
-        for part in coming() {
-            l2.prefetch(sets[part].l2);
-            if let (Some(llc), Some(set)) = (llc, sets[part].llc) {
-                llc.prefetch(set);
+        for (word, (in_l2, in_llc)) in words[..chunks].iter().zip(own.l2.iter().zip(own.llc)) {
+            if !word.is_held_by(held) {
+                l2.prefetch(*in_l2);
+                if let Some(llc) = llc {
+                    llc.prefetch(in_llc);
+                }
             }
         }
-        for part in coming() {
-            let gone = l2.last(sets[part].l2).chunk();
-            if gone != 0 {
+        for (word, in_l2) in words[..chunks].iter().zip(own.l2) {
+            let gone = l2.last(in_l2).chunk();
+            if !word.is_held_by(held) && gone != 0 {
                 state.words.prefetch(gone);
                 if let Some(llc) = llc.filter(|_| self.victims) {
                     llc.prefetch(llc.set(state.words.home(gone)));
                 }
             }
         }
-        sets
+        own
     }
 
     /// One chunk: where it was. Then the core has it.
@@ -273,9 +263,8 @@ impl<P: Place> Caches<P> {
         access: Access,
         when: (u64, u64),
     ) -> At {
-        let Touched { core, chunk, home, own, word, .. } = touched;
-        let l2 = state.places[core as usize][0] as usize;
-        let looked = self.l2[l2].look(own.l2, word.tag(chunk));
+        let Touched { core, place: [l2, ..], chunk, home, in_l2, word, .. } = touched;
+        let looked = self.l2[l2 as usize].look(in_l2, word.tag(chunk));
         let mine = looked.is_ok();
         let ours = word.holder() == Some(core);
         let at = match mine && (access == Access::Read || !word.is(Word::SHARED)) {
@@ -317,10 +306,11 @@ impl<P: Place> Caches<P> {
 
     /// Where a chunk is, beyond the L2 of `core`. `mine`: this cache has it, but others may too,
     /// and must be invalidated.
+    #[inline(always)]
     fn find(&mut self, state: &mut State, touched: Touched, mine: bool) -> At {
-        let Touched { core, chunk, pfn, home, own, word } = touched;
+        let Touched { core, place: [_, llc, socket, node], chunk, pfn, home, in_llc, word, .. } =
+            touched;
         let tag = word.tag(chunk);
-        let [_, llc, socket, node] = state.places[core as usize];
         let Some(holder) = word.holder() else { return state.memory_of(pfn, node) };
         let [l2, other_llc, other_socket, _] = state.places[holder as usize];
         let with_holder = holder != core && word.is(Word::HELD);
@@ -333,7 +323,7 @@ impl<P: Place> Caches<P> {
             let other = llcs.get(other_llc as usize);
             !near && (with_holder || other.is_some_and(|llc| has(llc, home, tag)))
         };
-        let here = own.llc.is_some_and(|set| self.llc[llc as usize].find(set, tag));
+        let here = self.llc.get_mut(llc as usize).is_some_and(|llc| llc.find(in_llc, tag));
         match here {
             true if !(mine && far(&self.llc)) => At::Llc,
             _ if !far(&self.llc) => state.memory_of(pfn, node),
@@ -344,6 +334,7 @@ impl<P: Place> Caches<P> {
 
     /// Puts a chunk that was at `at` into the caches of `core`, with its new tag. `looked`: what
     /// its L2 said to the old one.
+    #[inline(always)]
     fn keep(
         &mut self,
         state: &mut State,
@@ -353,25 +344,22 @@ impl<P: Place> Caches<P> {
         at: At,
         when: (u64, u64),
     ) {
-        let Touched { core, chunk, own, word, .. } = touched;
-        let old = word.tag(chunk);
-        let [l2, llc, ..] = state.places[core as usize];
-        let (l2, llc) = (l2 as usize, llc as usize);
+        let Touched { place: [l2, llc, ..], chunk, in_l2, in_llc, word, .. } = touched;
+        let (old, l2) = (word.tag(chunk), l2 as usize);
         let gone = match looked {
             Ok(()) if old == new => None,
             // It is the latest used of its set.
-            Ok(()) => self.l2[l2].put_at(own.l2, new, 0),
-            Err(place) => self.l2[l2].put_at(own.l2, new, place),
+            Ok(()) => self.l2[l2].put_at(in_l2, new, 0),
+            Err(place) => self.l2[l2].put_at(in_l2, new, place),
         };
         // What is stale by now is nobody's loss.
         let gone = gone.filter(|gone| state.dropped(l2, *gone));
-        let Some(set) = own.llc else {
+        let Some(cache) = self.llc.get_mut(llc as usize) else {
             return gone.into_iter().for_each(|gone| state.write_back(gone, when));
         };
-        let cache = &mut self.llc[llc];
         if self.victims {
             if at == At::Llc {
-                cache.take_out(set, old);
+                cache.take_out(in_llc, old);
             }
             // The last-level cache takes what the L2 let go.
             let gone =
@@ -380,9 +368,9 @@ impl<P: Place> Caches<P> {
         }
         match at {
             At::Own | At::Llc | At::Core if old == new => {}
-            At::Own | At::Llc | At::Core => cache.change(set, old, new),
+            At::Own | At::Llc | At::Core => cache.change(in_llc, old, new),
             _ => {
-                let gone = cache.put(set, new);
+                let gone = cache.put(in_llc, new);
                 gone.into_iter().for_each(|gone| state.write_back(gone, when));
             }
         }
@@ -399,6 +387,6 @@ impl<P: Place> Caches<P> {
 }
 
 /// Whether any cache has a chunk.
-fn has<P: Place>(cache: &Cache<P>, home: Home, tag: Tag) -> bool {
+fn has<P: cache::Place>(cache: &Cache<P>, home: Home, tag: Tag) -> bool {
     cache.has(cache.set(home), tag)
 }
