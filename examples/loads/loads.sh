@@ -5,10 +5,10 @@
 #   sh loads.sh record DIR                    records every load, DIR/LOAD.zonal (root)
 #   sh loads.sh advise DIR [FLAGS]            prints the head of each verdict
 #   sh loads.sh verify vm.X=Y LOAD [FLAGS]    tries a setting on one load (root)
-#   sh loads.sh data | clean                  makes, and removes, the files of scan and lookups
+#   sh loads.sh data | clean                  makes, and removes, the files of scan, lookups, maps
 #
-# scan and lookups read files of LOADS_MIB (4096) in LOADS_DATA (/var/tmp/zonal-loads); they are for
-# a host whose caches are kept too small, and record, advise do them where the files are there.
+# scan, lookups and maps read files of LOADS_MIB (4096) in LOADS_DATA (/var/tmp/zonal-loads); they are
+# for a host whose caches are kept too small, and record, advise do them where the files are there.
 # buffers is for a host whose per-CPU lists are kept too short: taskset -c 1 sh loads.sh buffers
 # ZONAL names the program (zonal). A load whose tools are missing is left out, with a message.
 set -eu
@@ -16,7 +16,7 @@ loads='build tar dd redis python messaging processes sockets'
 zonal=${ZONAL:-zonal}
 data=${LOADS_DATA:-/var/tmp/zonal-loads}
 mib=${LOADS_MIB:-4096}
-if [ -d "$data" ]; then loads="$loads scan lookups"; fi
+if [ -d "$data" ]; then loads="$loads scan lookups maps"; fi
 
 work() {
     dir=$(mktemp -d "/dev/shm/loads.XXXXXX")
@@ -124,6 +124,20 @@ for _ in range(3):
         blocks = order.choices(blocks, k=len(blocks))
     for file, at in blocks:
         os.preadv(file, [buffer], at)
+PY
+        ;;
+    maps) # files that are mapped, and of which each page is looked at three times, from a cold cache
+        need python3
+        python3 - "$data" <<'PY'
+import mmap, os, sys
+maps = []
+for name in sorted(os.listdir(sys.argv[1])):
+    file = os.open(os.path.join(sys.argv[1], name), os.O_RDONLY)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    maps.append(mmap.mmap(file, 0, prot=mmap.PROT_READ))
+for _ in range(3):
+    for pages in maps:
+        pages[::4096]
 PY
         ;;
     *) echo "loads: '$1': expected one of $loads" >&2; exit 2 ;;

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 
 use zonal_core::alloc::Sysctl;
 use zonal_core::policy::Policy;
-use zonal_core::types::ZoneKind;
+use zonal_core::types::{NR_ZONE_KINDS, ZoneKind};
+use zonal_core::zone::watermark::{LOWMEM_RATIO_DEFAULT, lowmem_ratio_stored};
 use zonal_text::sysctl::{self, Document, Setting};
 use zonal_trace::Recording;
 
@@ -104,9 +105,59 @@ impl Settings {
         if self.has_old_fraction { OLD_FRACTION } else { KNOWN[0].name }
     }
 
-    /// Names, below `vm.`, of the sysctls of one number that the model follows.
+    /// Names, below `vm.`, of the sysctls that the model follows.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        KNOWN.iter().map(|known| known.name).chain([MIN_FREE])
+        KNOWN.iter().map(|known| known.name).chain([MIN_FREE, RATIO_NAME])
+    }
+
+    /// `vm.lowmem_reserve_ratio` by zone kind, as the kernel keeps it; its own where the recording
+    /// says nothing.
+    pub fn lowmem_ratios(&self) -> [u32; NR_ZONE_KINDS] {
+        let mut ratios = LOWMEM_RATIO_DEFAULT;
+        for (kind, ratio) in &self.ratios {
+            ratios[kind.index()] = ratio_stored(*ratio);
+        }
+        ratios
+    }
+
+    /// The kernel's own `vm.lowmem_reserve_ratio` where the recorded one is another: as a setting,
+    /// and entry by entry.
+    pub fn own_lowmem_ratios(&self) -> Option<(String, Vec<(Sysctl, i64)>)> {
+        let own = |kind: &ZoneKind| i64::from(LOWMEM_RATIO_DEFAULT[kind.index()]);
+        let all: Vec<(ZoneKind, i64)> =
+            self.ratios.iter().map(|(kind, _)| (*kind, own(kind))).collect();
+        (all != self.ratios).then(|| {
+            let words: Vec<String> = all.iter().map(|(_, ratio)| ratio.to_string()).collect();
+            let entry = |(kind, ratio)| (Sysctl::LowmemReserveRatio(kind), ratio);
+            (format!("vm.{RATIO_NAME}={}", words.join(" ")), all.into_iter().map(entry).collect())
+        })
+    }
+
+    /// What is written by a setting of a name below `vm.`: of `lowmem_reserve_ratio` an entry for
+    /// each number. `None`: the model does not follow it.
+    ///
+    /// # Errors
+    /// What was expected instead, in words.
+    pub fn written_by(name: &str, value: &str) -> Option<Result<Vec<(Sysctl, i64)>, String>> {
+        if name != RATIO_NAME {
+            let sysctl = Settings::sysctl_of(name)?;
+            let number = value.parse().map(|number| vec![(sysctl, number)]);
+            return Some(
+                number.map_err(|_| format!("`{value}`: expected a whole number for vm.{name}")),
+            );
+        }
+        let numbers: Result<Vec<u64>, _> = value.split_whitespace().map(str::parse).collect();
+        let entries = numbers.map(|numbers| {
+            let entry = |(kind, ratio)| (Sysctl::LowmemReserveRatio(kind), ratio);
+            ratios_of(&numbers).into_iter().map(entry).collect::<Vec<_>>()
+        });
+        let entries = entries.ok().filter(|entries| !entries.is_empty());
+        Some(entries.ok_or_else(|| {
+            format!(
+                "`{value}`: expected numbers for vm.{name} with blanks between, such as \
+                 '256 256 32 0 0'"
+            )
+        }))
     }
 
     /// The sysctl of a name below `vm.`.
@@ -154,6 +205,11 @@ impl Settings {
         }
         all
     }
+}
+
+/// As the kernel keeps an entry of `vm.lowmem_reserve_ratio`.
+pub fn ratio_stored(written: i64) -> u32 {
+    i32::try_from(written).map_or(0, lowmem_ratio_stored)
 }
 
 /// Which zones so many ratios are of. The file has one for each kind of zone that the kernel was

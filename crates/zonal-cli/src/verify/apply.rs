@@ -63,7 +63,7 @@ pub fn apply(directory: &Path, tried: &Tried, outcome: &Outcome) -> anyhow::Resu
     };
     Ok(format!(
         "--apply: {at} sets {name} to {value} {when} `sysctl -p {at}`. To undo: `rm {at}` and \
-         `sysctl {name}={was}`"
+         `sysctl '{name}={was}'`"
     ))
 }
 

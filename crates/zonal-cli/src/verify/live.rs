@@ -69,13 +69,14 @@ impl<'a> Bench<'a> {
         Ok(Bench { args, signals, file, directory: tempfile::tempdir()?, probe })
     }
 
-    /// The setting's value now.
+    /// The setting's value now, with one space between its numbers.
     ///
     /// # Errors
     /// If it cannot be read.
     pub fn value(&self) -> anyhow::Result<String> {
         let text = fs::read_to_string(&self.file);
-        Ok(text.with_context(|| format!("{}", self.file.display()))?.trim().to_owned())
+        let text = text.with_context(|| format!("{}", self.file.display()))?;
+        Ok(text.split_whitespace().collect::<Vec<&str>>().join(" "))
     }
 
     /// The load, in words.

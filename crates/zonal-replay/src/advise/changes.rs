@@ -11,12 +11,12 @@ use crate::settings::Settings;
 pub struct Change {
     /// Its description.
     pub name: String,
-    /// The line to type.
-    pub command: Option<String>,
+    /// The sysctl and its value, if it is one.
+    pub setting: Option<String>,
     /// The rules, where they are others.
     pub policy: Option<Policy>,
-    /// The value to write.
-    pub sysctl: Option<(Sysctl, i64)>,
+    /// The values to write.
+    pub sysctls: Vec<(Sysctl, i64)>,
     /// Whether it is what the kernel has by itself.
     pub is_own: bool,
     /// How many times as many CPUs.
@@ -28,9 +28,9 @@ pub struct Change {
 fn sysctl_change(key: &str, sysctl: Sysctl, value: i64, about: &str) -> Change {
     Change {
         name: format!("{key} {value}"),
-        command: Some(format!("sysctl vm.{key}={value}")),
+        setting: Some(format!("vm.{key}={value}")),
         policy: None,
-        sysctl: Some((sysctl, value)),
+        sysctls: vec![(sysctl, value)],
         is_own: Settings::default().value(sysctl) == value,
         cpus: 1,
         about: about.to_owned(),
@@ -48,6 +48,7 @@ pub fn all(
     let mut all: Vec<Change> = fractions(settings).collect();
     all.extend(marks(settings, own_min_free));
     all.extend(boosts(settings));
+    all.extend(reserves(settings));
     if nodes > 1 {
         let value = i64::from(settings.value(Sysctl::ZoneReclaimMode) == 0);
         let about = match value {
@@ -66,9 +67,9 @@ pub fn all(
     for cpus in [2, 4] {
         all.push(Change {
             name: format!("{cpus} times the CPUs"),
-            command: None,
+            setting: None,
             policy: None,
-            sysctl: None,
+            sysctls: Vec::new(),
             is_own: false,
             cpus,
             about:
@@ -87,9 +88,9 @@ pub fn all(
     for policy in others.into_iter().filter(|policy| policy.name != base.name) {
         all.push(Change {
             name: policy.name.to_owned(),
-            command: None,
+            setting: None,
             policy: Some(policy),
-            sysctl: None,
+            sysctls: Vec::new(),
             is_own: false,
             cpus: 1,
             about: "the rules of that release's lists, marks and fallback".to_owned(),
@@ -111,12 +112,40 @@ fn fractions(settings: &Settings) -> impl Iterator<Item = Change> + '_ {
     })
 }
 
-fn boosts(settings: &Settings) -> Option<Change> {
-    let about = "no boost: marks stay where they are when memory is fragmented, and background \
-                 reclaim is not woken for it";
+fn boosts(settings: &Settings) -> impl Iterator<Item = Change> {
     let sysctl = Sysctl::WatermarkBoostFactor;
-    let change = || sysctl_change("watermark_boost_factor", sysctl, 0, about);
-    (settings.value(sysctl) != 0).then(change)
+    let now = settings.value(sysctl);
+    let own = Settings::default().value(sysctl);
+    [0, own].into_iter().filter(move |value| *value != now).map(move |value| {
+        let about = match value {
+            0 => {
+                "no boost: marks stay where they are when memory is fragmented, and background \
+                 reclaim is not woken for it"
+            }
+            _ => {
+                "where memory is fragmented, boosts lift the marks by at most so many \
+                 ten-thousandths of the high watermark, and background reclaim frees as much"
+            }
+        };
+        sysctl_change("watermark_boost_factor", sysctl, value, about)
+    })
+}
+
+/// The kernel's own lowmem reserves, where others are set.
+fn reserves(settings: &Settings) -> Option<Change> {
+    let (setting, sysctls) = settings.own_lowmem_ratios()?;
+    Some(Change {
+        name: setting.trim_start_matches("vm.").replacen('=', " ", 1),
+        setting: Some(setting),
+        policy: None,
+        sysctls,
+        is_own: true,
+        cpus: 1,
+        about: "a lower zone keeps this part of the zones above from what they could serve, pages \
+                of files and of programs; what only it can serve, such as buffers of 32-bit \
+                devices, has the rest to share with them"
+            .to_owned(),
+    })
 }
 
 fn marks(settings: &Settings, own_min_free: Option<i64>) -> Vec<Change> {
@@ -199,7 +228,9 @@ mod tests {
             let all = all(&settings, &Policy::LINUX_6_18, 1, Some(own));
             let wanted = format!("min_free_kbytes {own}");
             assert_eq!(all.iter().filter(|change| change.name == wanted).count(), 1, "{now}");
-            assert!(!all.iter().any(|change| change.name.starts_with("watermark_boost")));
+            let boosts = all.iter().filter(|change| change.name.starts_with("watermark_boost"));
+            let boosts: Vec<&str> = boosts.map(|change| change.name.as_str()).collect();
+            assert_eq!(boosts, ["watermark_boost_factor 15000"]);
         }
     }
 
@@ -210,9 +241,26 @@ mod tests {
         assert_eq!(settings.value(Sysctl::HighFraction), 16);
         let all = all(&settings, &Policy::LINUX_5_4, 1, None);
         let commands: Vec<&str> =
-            all.iter().filter_map(|change| change.command.as_deref()).collect();
-        assert!(commands.contains(&"sysctl vm.percpu_pagelist_fraction=8"), "{commands:?}");
+            all.iter().filter_map(|change| change.setting.as_deref()).collect();
+        assert!(commands.contains(&"vm.percpu_pagelist_fraction=8"), "{commands:?}");
         assert!(!commands.iter().any(|command| command.contains("fraction=16")), "{commands:?}");
+    }
+
+    #[test]
+    fn the_kernels_own_lowmem_reserves_are_tried_where_others_are_set() {
+        let tried = |ratios: &str| {
+            let text = format!("vm.lowmem_reserve_ratio={ratios}\n");
+            let settings = Settings::new(&zonal_text::sysctl::parse(&text).unwrap());
+            let mut all = all(&settings, &Policy::LINUX_6_18, 1, None);
+            let place = all.iter().position(|change| change.name.starts_with("lowmem"))?;
+            let Change { setting, sysctls, is_own, .. } = all.remove(place);
+            Some((setting.unwrap(), sysctls.len(), is_own))
+        };
+        assert_eq!(tried("256\t256\t32\t0\t0"), None);
+        let of = |words: &str| format!("vm.lowmem_reserve_ratio={words}");
+        assert_eq!(tried("256\t1\t32\t0\t0"), Some((of("256 256 32 0 0"), 5, true)));
+        assert_eq!(tried("1\t32\t0\t0"), Some((of("256 32 0 0"), 4, true)), "without a DMA zone");
+        assert_eq!(tried("x"), None);
     }
 
     #[test]
@@ -229,6 +277,6 @@ mod tests {
         let own = all.iter().filter(|change| change.is_own).map(|change| change.name.as_str());
         assert_eq!(own.collect::<Vec<_>>(), ["percpu_pagelist_high_fraction 0"]);
         let change = all.iter().find(|change| change.name == "numa_stat 0").unwrap();
-        assert_eq!(change.command.as_deref(), Some("sysctl vm.numa_stat=0"));
+        assert_eq!(change.setting.as_deref(), Some("vm.numa_stat=0"));
     }
 }

@@ -374,10 +374,8 @@ impl Trial {
     fn with(&self, change: &Change) -> Trial {
         let policy: Policy = change.policy.unwrap_or(self.policy);
         let mut sysctls = self.sysctls.clone();
-        if let Some((sysctl, value)) = change.sysctl {
-            sysctls.retain(|(other, _)| *other != sysctl);
-            sysctls.push((sysctl, value));
-        }
+        sysctls.retain(|(other, _)| !change.sysctls.iter().any(|(own, _)| own == other));
+        sysctls.extend(&change.sysctls);
         Trial { policy, sysctls, cpus: change.cpus }
     }
 }

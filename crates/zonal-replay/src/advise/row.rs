@@ -1,5 +1,7 @@
 //! One line of advice: a change, what it came to, and what that is worth.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::changes::Change;
@@ -69,6 +71,19 @@ pub struct Row {
     pub about: String,
 }
 
+/// The line that sets it.
+fn command(setting: &str) -> String {
+    format!("sysctl {}", quoted(setting))
+}
+
+/// A setting as one word of a shell: one of several numbers in quotes.
+pub(crate) fn quoted(setting: &str) -> Cow<'_, str> {
+    match setting.contains(' ') {
+        true => Cow::Owned(format!("'{setting}'")),
+        false => Cow::Borrowed(setting),
+    }
+}
+
 impl Row {
     /// The trace as it was recorded.
     pub(super) fn recorded(counts: TrialCounts, contention: Contention) -> Row {
@@ -90,14 +105,13 @@ impl Row {
         let refused_more = counts.refused.saturating_sub(recorded.counts.refused);
         let is_worse = is_worse(refused_more, (saving, of_time), holds);
         let is_worth = of_lists.mid >= WORTH_PERCENT || of_time.low >= WORTH_PERCENT;
-        let setting = change.command.as_deref().and_then(|line| line.strip_prefix("sysctl "));
         let mut row = Row {
             change: change.name.clone(),
             // What is saved of reclaim's processor time begins at nothing.
-            command: change.command.clone().filter(|_| !is_worse && is_worth),
+            command: change.setting.as_deref().filter(|_| !is_worse && is_worth).map(command),
             counts,
             contention,
-            setting: setting.map(str::to_owned),
+            setting: change.setting.clone(),
             saving_percent_of_cpu: saving,
             reclaim_saving_percent_of_cpu: of_reclaim,
             saving_percent_of_time: of_time,
@@ -161,7 +175,7 @@ impl Row {
         let of_lists = saving.mid - row.reclaim_saving_percent_of_cpu.mid;
         let is_worth = of_lists >= WORTH_PERCENT || of_time.low >= WORTH_PERCENT;
         let setting = row.setting.as_deref().filter(|_| is_worth && !row.is_worse);
-        row.command = setting.map(|setting| format!("sysctl {setting}"));
+        row.command = setting.map(command);
         row.tell(recorded, holds);
         row
     }
@@ -354,9 +368,9 @@ mod tests {
     fn what_is_worse_has_no_command() {
         let change = Change {
             name: "numa_stat 0".to_owned(),
-            command: Some("sysctl vm.numa_stat=0".to_owned()),
+            setting: Some("vm.numa_stat=0".to_owned()),
             policy: None,
-            sysctl: None,
+            sysctls: Vec::new(),
             is_own: false,
             cpus: 1,
             about: "about".to_owned(),

@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::cost::Prices;
-use super::row::Row;
+use super::row::{Row, quoted};
 use super::saving::{ModelError, Saving, WORTH_PERCENT};
 use crate::reclaim::Reclaim;
 use crate::unjudged::{self, NotJudged};
@@ -155,8 +155,9 @@ impl Case {
             let setting = best.setting.as_deref().unwrap_or_default();
             let reason = format!(
                 "{}; {setting} may save up to {high:.2} %, or nothing, which the recording cannot \
-                 tell: `zonal verify --setting {setting}` can{wrong}",
-                self.reclaim_costs()
+                 tell: `zonal verify --setting {}` can{wrong}",
+                self.reclaim_costs(),
+                quoted(setting)
             );
             (Verdict::NotKnown, reason)
         })
@@ -309,7 +310,7 @@ impl Case {
                      what a setting saves of them is not known{}",
                     self.unmodelled,
                     best.and_then(|row| row.setting.as_deref()).map_or(String::new(), |setting| {
-                        format!(": `zonal verify --setting {setting}` tells of one")
+                        format!(": `zonal verify --setting {}` tells of one", quoted(setting))
                     })
                 );
                 (Verdict::NotKnown, reason)

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use zonal_core::alloc::Sysctl;
+use zonal_core::zone::watermark::LOWMEM_RATIO_DEFAULT;
 use zonal_trace::{MachineDescription, MachineFiles, PolledState};
 
 use super::cache::Cache;
@@ -87,6 +88,9 @@ pub(crate) struct Reclaim {
     marks: Marks,
     now: MarkSettings,
     own_min_free: Option<i64>,
+    /// Pages that lowmem reserves keep from what fills memory: as it is, and by the kernel's own
+    /// ratios.
+    reserved: [u64; 2],
     seconds: f64,
 }
 
@@ -102,13 +106,16 @@ impl Reclaim {
         let now = MarkSettings {
             min_free_kbytes: settings.min_free_kbytes?,
             scale_factor: settings.value(Sysctl::WatermarkScaleFactor),
-            boosts: settings.value(Sysctl::WatermarkBoostFactor) != 0,
+            boost_factor: settings.value(Sysctl::WatermarkBoostFactor),
+            lowmem_ratios: settings.lowmem_ratios(),
         };
-        let marks = Marks::new(machine, polls, start_ns);
+        let marks = Marks::new(machine, polls, start_ns, now);
         let own_min_free = own_min_free(machine);
+        let own_ratios = MarkSettings { lowmem_ratios: LOWMEM_RATIO_DEFAULT, ..now };
+        let reserved = [now, own_ratios].map(|settings| Marks::reserved(machine, settings));
         let counters = Counters::of(files)?;
         let waits = Waits::of(files);
-        let found = Reclaim { cache, counters, waits, marks, now, own_min_free, seconds };
+        let found = Reclaim { cache, counters, waits, marks, now, own_min_free, reserved, seconds };
         is_whole(machine, seconds).then_some(found)
     }
 
@@ -173,15 +180,26 @@ impl Reclaim {
 
     /// A wrong setting, in words.
     pub(crate) fn wrong(&self) -> Option<String> {
-        let own = self.own_min_free?;
-        let times = self.now.min_free_kbytes / own.max(1);
-        (times >= WRONG_TIMES).then(|| {
+        let now = self.now.min_free_kbytes;
+        let own = self.own_min_free.map(|own| (own, now / own.max(1)));
+        let own = own.filter(|(_, times)| *times >= WRONG_TIMES).map(|(own, times)| {
             format!(
-                "vm.min_free_kbytes is {}, {times} times what the kernel itself would choose \
-                 ({own})",
-                self.now.min_free_kbytes
+                "vm.min_free_kbytes is {now}, {times} times what the kernel itself would choose \
+                 ({own})"
             )
-        })
+        });
+        let [reserved, of_own] = self.reserved;
+        let of_lowmem = (reserved / of_own.max(1) >= WRONG_TIMES as u64).then(|| {
+            let mib = |pages: u64| pages as f64 / 256.0;
+            format!(
+                "vm.lowmem_reserve_ratio keeps {:.0} MiB of lower zones from what any zone could \
+                 serve, the kernel's own {:.0}",
+                mib(reserved),
+                mib(of_own)
+            )
+        });
+        let wrong: Vec<String> = own.into_iter().chain(of_lowmem).collect();
+        (!wrong.is_empty()).then(|| wrong.join("; "))
     }
 
     /// The share of reclaimed pages that would have stayed with other marks.
@@ -250,6 +268,7 @@ pub(crate) mod tests {
     use super::super::cache::tests::{of, passes};
     use super::super::marks::tests::{NOW, machine, sample};
     use super::*;
+    use zonal_core::types::ZoneKind;
 
     /// Ten seconds in which background reclaim took 2 s, of passes over a file of 100 samples of
     /// which 70 fit.
@@ -263,12 +282,13 @@ pub(crate) mod tests {
             background_ns: 2_000_000_000,
             compaction_ns: 0,
         };
-        let marks = Marks::new(&machine, &[sample(&machine, 0, 0)], 0);
+        let marks = Marks::new(&machine, &[sample(&machine, 0, 0)], 0, now);
         let own_min_free = own_min_free(&machine);
+        let reserved = [now, NOW].map(|settings| Marks::reserved(&machine, settings));
         // Half of the time is waited for the disk: each of the 300 samples is read once.
         let read_kib = 300 * 10_000 * 4;
         let waits = Some(Waits { disk_us: 5_000_000, read_kib, ..Waits::default() });
-        Reclaim { cache, counters, waits, marks, now, own_min_free, seconds: 10.0 }
+        Reclaim { cache, counters, waits, marks, now, own_min_free, reserved, seconds: 10.0 }
     }
 
     const LESS: [(Sysctl, i64); 1] = [(Sysctl::MinFreeKbytes, 67_584)];
@@ -309,6 +329,24 @@ pub(crate) mod tests {
         assert_eq!(reclaim(NOW, 200).pages_kept(&LESS), (2_000_000.0, 2_000_000.0));
         let now = MarkSettings { min_free_kbytes: 67_584, ..NOW };
         assert_eq!(reclaim(now, 200).wrong(), None);
+    }
+
+    #[test]
+    fn a_zone_that_a_reserve_keeps_from_files_is_found() {
+        // DMA32 is kept from what fits into the zone Normal; 300,000 pages more would be enough.
+        let own = MarkSettings { min_free_kbytes: 67_584, ..NOW };
+        let found = reclaim(MarkSettings { lowmem_ratios: [256, 1, 32, 0, 0], ..own }, 200);
+        let back = [(Sysctl::LowmemReserveRatio(ZoneKind::Dma32), 256)];
+        let MarksSaving { of_time, .. } = found.saving(&back);
+        assert!(of_time.low > 10.0 && of_time.mid > 30.0, "{of_time:?}");
+        assert_eq!(found.pages_kept(&back), (2_000_000.0, 2_000_000.0));
+        let wrong = found.wrong().unwrap();
+        assert!(wrong.contains("keeps 3034 MiB") && wrong.contains("own 97"), "{wrong}");
+        // Nothing reserved is no wrong, and to have less than the kernel's own promises no time.
+        let nothing = [(Sysctl::LowmemReserveRatio(ZoneKind::Dma32), 0)];
+        assert_eq!(found.saving(&nothing).of_time, Saving::default());
+        let more = [(Sysctl::LowmemReserveRatio(ZoneKind::Dma32), 1)];
+        assert_eq!(reclaim(own, 200).saving(&more), MarksSaving::default());
     }
 
     #[test]

@@ -1,12 +1,25 @@
-//! How many pages stay free under settings, by the kernel's formula (LB C.1, C.2).
+//! How many pages stay free under settings, by the kernel's formula (LB A.7, C.1, C.2).
+//!
+//! ```text
+//!  free pages of a lower zone
+//!  ---------- watermark + lowmem reserve    a request that zones above could have served stops here
+//!  ---------- watermark                     one that only this zone can serve
+//! ```
+//! What fills memory, pages of files and of programs, can be had from the highest zone, so both keep
+//! its cache out. Such a request comes to a lower zone only when those above are short.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use zonal_core::alloc::Sysctl;
-use zonal_core::types::ZoneKind;
+use zonal_core::types::{NR_ZONE_KINDS, ZoneKind};
 use zonal_core::zone::watermark::{
-    MIN_FREE_KBYTES_CEILING, MovableMin, WatermarkInputs, Watermarks, lowmem_pages,
-    min_free_kbytes, min_free_kbytes_for_thp,
+    FACTOR_UNIT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MovableMin, WatermarkInputs,
+    Watermarks, lowmem_pages, lowmem_reserves, min_free_kbytes, min_free_kbytes_for_thp,
 };
 use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
+
+use crate::settings::ratio_stored;
 
 /// A zone whose free pages never came nearer to its high watermark than this part of it was not
 /// short of pages: its marks kept nothing free.
@@ -15,6 +28,8 @@ const NEAR_PARTS: u64 = 20;
 const OWN_PARTS: i64 = 10;
 /// The kernel's own `vm.watermark_scale_factor`.
 const OWN_SCALE_FACTOR: i64 = 10;
+/// The kernel's own `vm.watermark_boost_factor`.
+const OWN_BOOST_FACTOR: i64 = 15_000;
 
 /// Pages that stay free because of the marks: at the least, when background reclaim is woken, and
 /// at the most, when it sleeps again.
@@ -41,8 +56,10 @@ pub struct MarkSettings {
     pub min_free_kbytes: i64,
     /// `vm.watermark_scale_factor`.
     pub scale_factor: i64,
-    /// Whether boosts lift the marks.
-    pub boosts: bool,
+    /// `vm.watermark_boost_factor`: how far boosts lift the marks at most.
+    pub boost_factor: i64,
+    /// `vm.lowmem_reserve_ratio`, by zone kind; 0 reserves nothing.
+    pub lowmem_ratios: [u32; NR_ZONE_KINDS],
 }
 
 impl MarkSettings {
@@ -52,7 +69,10 @@ impl MarkSettings {
             match sysctl {
                 Sysctl::MinFreeKbytes => self.min_free_kbytes = *value,
                 Sysctl::WatermarkScaleFactor => self.scale_factor = *value,
-                Sysctl::WatermarkBoostFactor => self.boosts &= *value != 0,
+                Sysctl::WatermarkBoostFactor => self.boost_factor = *value,
+                Sysctl::LowmemReserveRatio(kind) => {
+                    self.lowmem_ratios[kind.index()] = ratio_stored(*value);
+                }
                 _ => {}
             }
         }
@@ -68,7 +88,9 @@ impl MarkSettings {
             now.min_free_kbytes,
             own_min_free - own_min_free / OWN_PARTS,
         ) && is_enough(self.scale_factor, now.scale_factor, OWN_SCALE_FACTOR)
-            && (self.boosts || !now.boosts)
+            && is_enough(self.boost_factor, now.boost_factor, OWN_BOOST_FACTOR)
+            && (self.lowmem_ratios.into_iter().zip(now.lowmem_ratios).zip(LOWMEM_RATIO_DEFAULT))
+                .all(|((ratio, now), own)| ratio == now || own == 0 || (1..=own).contains(&ratio))
     }
 }
 
@@ -77,13 +99,33 @@ impl MarkSettings {
 pub struct Marks {
     /// Pages that the minimum is shared out over.
     lowmem: u64,
-    /// Kind, managed pages, and mean pages of boost.
-    short: Vec<(ZoneKind, u64, f64)>,
+    /// The zones.
+    short: Vec<Short>,
+}
+
+/// A zone that was short of pages.
+#[derive(Clone, Debug)]
+struct Short {
+    kind: ZoneKind,
+    managed: u64,
+    /// Managed pages of its node, by kind.
+    of_node: [u64; NR_ZONE_KINDS],
+    /// The most pages of it that were free: a reserve keeps no more.
+    free_max: u64,
+    /// Pages of boost in each sample.
+    boosts: Vec<u64>,
+    /// The factor that these are by.
+    boost_factor: i64,
 }
 
 impl Marks {
-    /// Looks at the samples from `start_ns` on.
-    pub fn new(machine: &MachineDescription, polls: &[PolledState], start_ns: u64) -> Marks {
+    /// Looks at the samples from `start_ns` on, of a host that was set to `now`.
+    pub fn new(
+        machine: &MachineDescription,
+        polls: &[PolledState],
+        start_ns: u64,
+        now: MarkSettings,
+    ) -> Marks {
         let from = polls.partition_point(|poll| poll.t_begin_ns < start_ns);
         let polls = &polls[from..];
         let zones = machine.zones.iter().filter_map(|zone| Some((kind(zone)?, zone)));
@@ -92,36 +134,103 @@ impl Marks {
             (*kind != ZoneKind::Movable).then_some(zone.managed)
         };
         let lowmem = zones.iter().filter_map(shares).sum();
-        let short = zones.iter().filter_map(|(kind, zone)| {
-            let same = |other: &&PolledZone| other.node == zone.node && other.kind == zone.kind;
-            let seen: Vec<&PolledZone> =
-                polls.iter().filter_map(|poll| poll.zones.iter().find(same)).collect();
-            let near = |polled: &&&PolledZone| {
-                polled.free <= polled.high.saturating_add(polled.high / NEAR_PARTS)
+        let mut short = Vec::new();
+        let nodes: BTreeSet<u32> = zones.iter().map(|(_, zone)| zone.node).collect();
+        for node in nodes {
+            let mut own: Vec<_> = zones.iter().filter(|(_, zone)| zone.node == node).collect();
+            let mut of_node = [0; NR_ZONE_KINDS];
+            own.iter().for_each(|(kind, zone)| of_node[kind.index()] = zone.managed);
+            own.sort_by_key(|(kind, _)| Reverse(*kind));
+            let of_zone = |(kind, zone): &(ZoneKind, &ZoneDescription)| {
+                Short::new((*kind, zone), of_node, polls, now)
             };
-            seen.iter().find(near)?;
-            let own = zone.min.saturating_sub(zone.boost);
-            let boost: u64 = seen.iter().map(|polled| polled.min.saturating_sub(own)).sum();
-            Some((*kind, zone.managed, boost as f64 / seen.len() as f64))
-        });
-        Marks { lowmem, short: short.collect() }
+            short.extend(own.into_iter().map_while(of_zone));
+        }
+        Marks { lowmem, short }
     }
 
     /// Pages that stay free in these zones under `settings`.
     pub fn kept(&self, settings: MarkSettings) -> Kept {
         let mut kept = Kept::default();
-        for (kind, managed, boost) in &self.short {
-            let Watermarks { low, high, .. } = of_zone((*kind, *managed), self.lowmem, settings);
-            let boost = if settings.boosts { *boost } else { 0.0 };
-            kept.low += low as f64 + boost;
-            kept.high += high as f64 + boost;
+        for zone in &self.short {
+            let marks = of_zone((zone.kind, zone.managed), self.lowmem, settings);
+            let reserve = reserve(zone.kind, &zone.of_node, settings);
+            let boost = zone.boost(marks.high, settings.boost_factor);
+            let of = |mark: u64| {
+                let reserve = reserve.min(zone.free_max.saturating_sub(mark));
+                mark.saturating_add(reserve) as f64 + boost
+            };
+            kept.low += of(marks.low);
+            kept.high += of(marks.high);
         }
         kept
     }
+
+    /// Pages of all zones that lowmem reserves keep from what fills memory.
+    pub fn reserved(machine: &MachineDescription, settings: MarkSettings) -> u64 {
+        let zones = machine.zones.iter().filter_map(|zone| Some((kind(zone)?, zone)));
+        let of_node = |node: u32| {
+            let mut all = [0; NR_ZONE_KINDS];
+            let own = machine.zones.iter().filter(|zone| zone.node == node);
+            let own = own.filter_map(|zone| Some((kind(zone)?, zone.managed)));
+            own.for_each(|(kind, managed)| all[kind.index()] = managed);
+            all
+        };
+        let of = |(kind, zone): (ZoneKind, &ZoneDescription)| {
+            reserve(kind, &of_node(zone.node), settings).min(zone.managed)
+        };
+        zones.map(of).sum()
+    }
+}
+
+impl Short {
+    /// `None`: the zone was not short of pages.
+    fn new(
+        (kind, zone): (ZoneKind, &ZoneDescription),
+        of_node: [u64; NR_ZONE_KINDS],
+        polls: &[PolledState],
+        now: MarkSettings,
+    ) -> Option<Short> {
+        let same = |other: &&PolledZone| other.node == zone.node && other.kind == zone.kind;
+        let seen: Vec<&PolledZone> =
+            polls.iter().filter_map(|poll| poll.zones.iter().find(same)).collect();
+        let reserve = reserve(kind, &of_node, now);
+        let near = |polled: &&&PolledZone| {
+            let stop = polled.high.saturating_add(reserve);
+            polled.free <= stop.saturating_add(stop / NEAR_PARTS)
+        };
+        seen.iter().find(near)?;
+        let own = zone.min.saturating_sub(zone.boost);
+        Some(Short {
+            kind,
+            managed: zone.managed,
+            of_node,
+            free_max: seen.iter().map(|polled| polled.free).max().unwrap_or(0),
+            boosts: seen.iter().map(|polled| polled.min.saturating_sub(own)).collect(),
+            boost_factor: now.boost_factor,
+        })
+    }
+
+    /// Mean pages of boost with this factor: no boost is above that part of the high watermark.
+    fn boost(&self, high: u64, factor: i64) -> f64 {
+        let most = match factor == self.boost_factor {
+            true => u64::MAX,
+            false => (high.saturating_mul(u64::try_from(factor).unwrap_or(0))) / FACTOR_UNIT,
+        };
+        let sum: f64 = self.boosts.iter().map(|boost| (*boost).min(most) as f64).sum();
+        sum / self.boosts.len().max(1) as f64
+    }
+}
+
+/// What a zone keeps from requests that any zone could serve.
+fn reserve(kind: ZoneKind, of_node: &[u64; NR_ZONE_KINDS], settings: MarkSettings) -> u64 {
+    let reserves = lowmem_reserves(of_node, &settings.lowmem_ratios);
+    reserves[kind.index()][ZoneKind::Movable.index()]
 }
 
 fn kind(zone: &ZoneDescription) -> Option<ZoneKind> {
-    ZoneKind::from_name(&zone.kind).filter(|_| zone.managed > 0)
+    let kind = ZoneKind::from_name(&zone.kind)?;
+    (zone.managed > 0 && kind != ZoneKind::Device).then_some(kind)
 }
 
 fn of_zone((kind, managed): (ZoneKind, u64), lowmem: u64, settings: MarkSettings) -> Watermarks {
@@ -151,8 +260,12 @@ pub fn own_min_free(machine: &MachineDescription) -> Option<i64> {
 pub(super) mod tests {
     use super::*;
 
-    pub(crate) const NOW: MarkSettings =
-        MarkSettings { min_free_kbytes: 12_582_912, scale_factor: 10, boosts: true };
+    pub(crate) const NOW: MarkSettings = MarkSettings {
+        min_free_kbytes: 12_582_912,
+        scale_factor: 10,
+        boost_factor: OWN_BOOST_FACTOR,
+        lowmem_ratios: LOWMEM_RATIO_DEFAULT,
+    };
 
     /// Zones of a host of 24 GiB.
     pub(crate) fn machine() -> MachineDescription {
@@ -199,7 +312,7 @@ pub(super) mod tests {
         let settings = MarkSettings { min_free_kbytes: 67_584, ..NOW };
         let of = |free, boost| {
             let polls = [sample(&machine, free, 0), sample(&machine, free, boost)];
-            Marks::new(&machine, &polls, 0).kept(settings)
+            Marks::new(&machine, &polls, 0, settings).kept(settings)
         };
         assert_eq!(of(high * 2, 0), Kept::default());
         let kept = of(high, 0);
@@ -208,7 +321,34 @@ pub(super) mod tests {
         assert_eq!(of(high, 100).high, high as f64 + 50.0);
         let without = settings.with(&[(Sysctl::WatermarkBoostFactor, 0)]);
         let polls = [sample(&machine, high, 100)];
-        assert_eq!(Marks::new(&machine, &polls, 0).kept(without).high, high as f64);
+        let marks = Marks::new(&machine, &polls, 0, settings);
+        assert_eq!(marks.kept(without).high, high as f64);
+        // Boosts of at most a thousandth of the mark.
+        let less = settings.with(&[(Sysctl::WatermarkBoostFactor, 10)]);
+        assert_eq!(marks.kept(less).high, (high + high / 1000) as f64);
+        let own = settings.with(&[(Sysctl::WatermarkBoostFactor, OWN_BOOST_FACTOR)]);
+        assert_eq!(marks.kept(own).high, high as f64 + 100.0);
+    }
+
+    #[test]
+    fn a_lower_zone_is_short_where_requests_from_above_stop() {
+        let machine = machine();
+        let own = MarkSettings { min_free_kbytes: 67_584, ..NOW };
+        let one = MarkSettings { lowmem_ratios: [256, 1, 32, 0, 0], ..own };
+        let kept = |free, settings| {
+            // DMA32 and DMA are as free as they ever are.
+            let polls = [sample(&machine, free, 0)];
+            let marks = Marks::new(&machine, &polls, 0, settings);
+            (marks.kept(settings).high, marks.kept(own).high)
+        };
+        let [dma, dma32, normal] = [0, 1, 2].map(|zone| &machine.zones[zone]);
+        let of_own = normal.high + dma32.high + 5_394_266 / 256 + dma.managed;
+        let of_one = normal.high + dma32.managed + dma.managed;
+        assert_eq!(kept(normal.high, one), (of_one as f64, of_own as f64));
+        // Nobody asks a lower zone while the one above has pages.
+        assert_eq!(kept(2 * normal.high, one), (0.0, 0.0));
+        assert_eq!(Marks::reserved(&machine, own), 3840 + 21_071);
+        assert_eq!(Marks::reserved(&machine, one), 3840 + 772_919);
     }
 
     #[test]
@@ -220,7 +360,11 @@ pub(super) mod tests {
         assert!(!enough(with(Sysctl::MinFreeKbytes, 33_792)));
         assert!(enough(with(Sysctl::WatermarkScaleFactor, 10)));
         assert!(!enough(with(Sysctl::WatermarkBoostFactor, 0)));
-        let little = MarkSettings { min_free_kbytes: 1000, boosts: false, ..NOW };
+        assert!(!enough(with(Sysctl::WatermarkBoostFactor, 14_999)));
+        let boosted = MarkSettings { boost_factor: 150_000, ..NOW };
+        let own = MarkSettings { boost_factor: OWN_BOOST_FACTOR, ..NOW };
+        assert!(own.keeps_enough(boosted, 67_584));
+        let little = MarkSettings { min_free_kbytes: 1000, boost_factor: 0, ..NOW };
         let then = MarkSettings { scale_factor: 10, ..little };
         assert!(then.keeps_enough(MarkSettings { scale_factor: 200, ..little }, 67_584));
     }
@@ -229,9 +373,14 @@ pub(super) mod tests {
     fn what_no_kernel_has_is_no_panic() {
         let machine = machine();
         let polls = [sample(&machine, 0, 0)];
-        let marks = Marks::new(&machine, &polls, 0);
+        let marks = Marks::new(&machine, &polls, 0, NOW);
         for value in [i64::MIN, -1, 0, i64::MAX] {
-            let settings = MarkSettings { min_free_kbytes: value, scale_factor: value, ..NOW };
+            let settings = MarkSettings {
+                min_free_kbytes: value,
+                scale_factor: value,
+                boost_factor: value,
+                ..NOW
+            };
             assert!(marks.kept(settings).high >= 0.0);
         }
     }

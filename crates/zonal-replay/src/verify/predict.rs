@@ -24,8 +24,8 @@ pub struct Tried {
     pub name: String,
     /// The value to write.
     pub value: String,
-    sysctl: Sysctl,
-    number: i64,
+    /// Entry by entry.
+    sysctls: Vec<(Sysctl, i64)>,
 }
 
 impl Tried {
@@ -38,17 +38,18 @@ impl Tried {
             .split_once('=')
             .ok_or_else(|| format!("`{text}`: expected vm.NAME=VALUE, such as vm.numa_stat=0"))?;
         let (name, value) = (name.trim(), value.trim());
-        let known = name.strip_prefix("vm.").and_then(Settings::sysctl_of);
-        let sysctl = known.ok_or_else(|| {
+        let known = name.strip_prefix("vm.").and_then(|short| Settings::written_by(short, value));
+        let sysctls = known.ok_or_else(|| {
             let all: Vec<String> = Settings::names().map(|name| format!("vm.{name}")).collect();
             format!("`{name}`: the model follows {}", all.join(", "))
-        })?;
-        let number: i64 =
-            value.parse().map_err(|_| format!("`{value}`: expected a whole number for {name}"))?;
-        sysctl.check(number).map_err(|error| {
-            format!("{name} cannot be {number}: accepted are {}", error.accepted)
-        })?;
-        Ok(Tried { name: name.to_owned(), value: number.to_string(), sysctl, number })
+        })??;
+        for (sysctl, number) in &sysctls {
+            sysctl.check(*number).map_err(|error| {
+                format!("{name} cannot be {number}: accepted are {}", error.accepted)
+            })?;
+        }
+        let numbers: Vec<String> = sysctls.iter().map(|(_, number)| number.to_string()).collect();
+        Ok(Tried { name: name.to_owned(), value: numbers.join(" "), sysctls })
     }
 
     /// Its file below `/proc/sys`.
@@ -207,7 +208,7 @@ fn of_one(
     let what_if = WhatIf::new(recording, policy, None, watch)?;
     let seconds = what_if.seconds();
     let now = Trial { policy, sysctls: Vec::new(), cpus: 1 };
-    let then = Trial { sysctls: vec![(tried.sysctl, tried.number)], ..now.clone() };
+    let then = Trial { sysctls: tried.sysctls.clone(), ..now.clone() };
     let reclaim = what_if.reclaim();
     let of_marks = reclaim.map(|own| own.saving(&then.sysctls)).unwrap_or_default();
     let (least, most) = reclaim.map_or((0.0, 0.0), |own| own.pages_kept(&then.sysctls));
@@ -254,12 +255,16 @@ fn of_one(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zonal_core::types::ZoneKind;
 
     #[test]
     fn settings_are_those_that_the_model_follows() {
         let tried = Tried::parse("vm.percpu_pagelist_high_fraction=8").unwrap();
         assert_eq!(tried.file(), "vm/percpu_pagelist_high_fraction");
         assert!(Tried::parse("vm.min_free_kbytes=67584").is_ok());
+        let several = Tried::parse("vm.lowmem_reserve_ratio=256\t128 32  0 0").unwrap();
+        assert_eq!((several.value.as_str(), several.sysctls.len()), ("256 128 32 0 0", 5));
+        assert_eq!(several.sysctls[1], (Sysctl::LowmemReserveRatio(ZoneKind::Dma32), 128));
         for (text, expected) in [
             ("numa_stat", "expected vm.NAME=VALUE"),
             ("numa_stat=0", "the model follows vm."),
@@ -269,6 +274,11 @@ mod tests {
             ("vm.numa_stat=2", "vm.numa_stat cannot be 2: accepted are 0 and 1"),
             ("vm.percpu_pagelist_high_fraction=7", "accepted are 0, and 8 and above"),
             ("vm.watermark_scale_factor=3001", "accepted are 1 to 3000"),
+            (
+                "vm.lowmem_reserve_ratio=",
+                "expected numbers for vm.lowmem_reserve_ratio with blanks",
+            ),
+            ("vm.lowmem_reserve_ratio=256 off", "such as '256 256 32 0 0'"),
             ("vm.min_free_kbytes=-1", "accepted are 0 and above"),
         ] {
             let error = Tried::parse(text).unwrap_err();
