@@ -7,8 +7,9 @@
 #   sh loads.sh verify vm.X=Y LOAD [FLAGS]    tries a setting on one load (root)
 #   sh loads.sh data | clean                  makes, and removes, the files of scan, lookups, maps
 #
-# scan, lookups and maps read files of LOADS_MIB (4096) in LOADS_DATA (/var/tmp/zonal-loads); they are
-# for a host whose caches are kept too small, and record, advise do them where the files are there.
+# scan, lookups and maps read files of LOADS_MIB (4096) in LOADS_DATA (/var/tmp/zonal-loads); they
+# are for a host whose caches are kept too small, and record, advise do them where the files are
+# there.
 # buffers is for a host whose per-CPU lists are kept too short: taskset -c 1 sh loads.sh buffers
 # ZONAL names the program (zonal). A load whose tools are missing is left out, with a message.
 set -eu
@@ -126,7 +127,7 @@ for _ in range(3):
         os.preadv(file, [buffer], at)
 PY
         ;;
-    maps) # files that are mapped, and of which each page is looked at three times, from a cold cache
+    maps) # mapped files, of which each page is looked at three times, from a cold cache
         need python3
         python3 - "$data" <<'PY'
 import mmap, os, sys
@@ -170,6 +171,6 @@ data)
     done
     sync ;;
 clean) rm -rf "$data" ;;
-'' | -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" ;;
+'' | -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0" ;;
 *) load "$command" ;;
 esac

@@ -38,7 +38,8 @@ int main(int argc, char **argv) {
         }
     else if (!strcmp(argv[1], "dd"))
         for (int i = 0; i < 2; i++) {
-            if (system("dd if=/dev/zero of=/dev/shm/overhead bs=1M count=150 2>/dev/null")) return 1;
+            if (system("dd if=/dev/zero of=/dev/shm/overhead bs=1M count=150 2>/dev/null"))
+                return 1;
             if (system("rm /dev/shm/overhead")) return 1;
         }
     else {

@@ -162,6 +162,7 @@ fn waits_line(how: &str, check: &WaitCheck) -> String {
         return format!("waits for zone locks: not in the recording; {modelled}{traced}\n");
     };
     let judged = match check.is_modelled {
+        true if check.is_few() => "so few waits are chance: the two need not be near\n",
         true => "",
         false => {
             "waits are not modelled here: the two are more than a factor of 2 apart, as where \
@@ -175,14 +176,20 @@ fn waits_line(how: &str, check: &WaitCheck) -> String {
 fn reclaim_line(how: &str, cost: &ReclaimCost) -> String {
     let ReclaimCost { background_percent, compaction_percent, direct_percent, .. } = *cost;
     let ReclaimCost { reclaimed_pages, read_again_pages, .. } = *cost;
+    // What a memory cgroup reclaims for its limit is not among the host's reclaimed pages.
+    let of_limits = match read_again_pages > reclaimed_pages {
+        true => ": more than that, taken by limits of memory cgroups or before the recording",
+        false => "",
+    };
     let is_any = reclaimed_pages > 0
+        || read_again_pages > 0
         || [background_percent, compaction_percent, direct_percent].iter().any(|part| *part != 0.0);
     let mut text = String::new();
     if is_any {
         text = format!(
             "reclaim, {how}: background {background_percent:.2} % of a CPU, compaction \
              {compaction_percent:.2} %, direct {direct_percent:.2} % of a thread; \
-             {reclaimed_pages} pages reclaimed, {read_again_pages} of files read again\n"
+             {reclaimed_pages} pages reclaimed, {read_again_pages} of files read again{of_limits}\n"
         );
     }
     let waits = cost.disk_wait_percent.zip(cost.memory_wait_percent).zip(cost.read_gib);

@@ -59,6 +59,13 @@ pub struct WaitCheck {
     pub is_modelled: bool,
 }
 
+impl WaitCheck {
+    /// Whether there are so few waits that chance alone makes the difference.
+    pub fn is_few(&self) -> bool {
+        self.measured.is_some_and(|measured| measured.max(self.modelled) < FEW)
+    }
+}
+
 /// Prices for the trials of one recording.
 #[derive(Clone, Debug)]
 pub(crate) struct Prices {
@@ -288,6 +295,13 @@ mod tests {
         assert!(!are_near((100, 50.0), (70, 24.0)));
         assert!(!are_near((0, 0.0), (70, 24.0)), "nobody waited, and the model says many did");
         assert!(are_near((1, 50.0), (19, 0.5)), "a single long wait says nothing");
+    }
+
+    #[test]
+    fn few_waits_are_chance_where_they_were_measured() {
+        let of = |measured, modelled| WaitCheck { measured, modelled, ..WaitCheck::default() };
+        assert!(of(Some(0), 1).is_few() && of(Some(19), 0).is_few());
+        assert!(!of(Some(0), 20).is_few() && !of(None, 1).is_few());
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  free pages of a lower zone
-//!  ---------- watermark + lowmem reserve    a request that zones above could have served stops here
-//!  ---------- watermark                     one that only this zone can serve
+//!  ---------- watermark + lowmem reserve    requests that zones above could serve stop here
+//!  ---------- watermark                     those that only this zone can serve
 //! ```
-//! What fills memory, pages of files and of programs, can be had from the highest zone, so both keep
-//! its cache out. Such a request comes to a lower zone only when those above are short.
+//! What fills memory, pages of files and of programs, can be had from the highest zone, so both
+//! keep its cache out. Such a request comes to a lower zone only when those above are short.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
