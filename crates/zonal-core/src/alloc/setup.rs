@@ -38,74 +38,73 @@ impl<'a, P: Platform> Allocator<'a, P> {
             Some(fixed) if *fixed != policy => {
                 Err(MachineError::Policy { fixed: fixed.name, given: policy.name })
             }
-            _ => Allocator::made(machine, &policy, metadata, platform),
+            _ => made(machine, &policy, metadata, platform),
         }
     }
+}
 
-    /// The same, under a policy that the platform accepts. The tables are made where they stay: not
-    /// inlined, and no part of this returns them.
-    #[inline(never)]
-    fn made(
-        machine: &Machine<'a>,
-        policy: &Policy,
-        metadata: Metadata<'a>,
-        platform: P,
-    ) -> Result<Allocator<'a, P>, MachineError> {
-        let policy = Policy::fixed_for::<P>().unwrap_or(policy);
-        check(machine, policy, &metadata)?;
-        let grouping = machine.grouping(policy);
-        let map = policy.pcp.map(grouping);
-        zonelists::build(machine, &policy.zonelist, metadata.nodes, metadata.zonelist);
-        fill_zones(machine, policy, metadata.zones);
-        if grouping {
-            metadata.blocks.iter_mut().for_each(|of| *of.get_mut() = Migratetype::Movable as u8);
-        }
-        let zones = &mut metadata.zones[..machine.zones.len()];
-        let sets = policy.pcp.free_lists.sets();
-        let pcps = &mut metadata.pcps[..sets * zones.len() * machine.cpus.len()];
-        let nodes = &metadata.nodes[..machine.nodes()];
-        fill_pcps(machine, policy, &map, zones, (pcps, P::PCPS_FROM_END), (metadata.slots, nodes));
-        tell_preferred(machine, &map, nodes, zones);
-        // Each allocation is recorded, so sequences serve none; the core's fast path does.
-        if policy.numa.records() && policy.numa_stat && platform.uses_gates() {
-            pcps.iter_mut().for_each(Pcp::seal_unused);
-        }
-        let kinds = kinds_of(machine);
-        let plain =
-            Plain::new(policy, (&map, grouping), (zones, kinds), (nodes, metadata.zonelist));
-        plain.tell(&map, pcps);
-        let tables = Tables {
-            platform,
-            policy: *policy,
-            grouping,
-            kinds,
-            map,
-            plain,
-            fixed: policy.pcp.fixed(),
-            zones,
-            pcps,
-            words: metadata.words,
-            blocks: metadata.blocks,
-            slots: metadata.slots,
-            nodes,
-            zonelist: metadata.zonelist,
-            distances: machine.distances,
-            cpu_nodes: machine.cpus,
-            cache_slice_bytes: machine.cache_slice_bytes,
-            numa: metadata.numa,
-            owners: metadata.owners,
-            owned: metadata.owned,
-            tunables: Tunables::new(policy),
-            reclaim: ReclaimControl::new(machine, &policy.node_reclaim),
-            growing: AtomicU32::new(0),
-            sized: AtomicU32::new(0),
-            limits: AtomicU32::new(0),
-            coming: AtomicU32::new(0),
-            events: Events::default(),
-            epoch: FastEpoch::default(),
-        };
-        Ok(Allocator { tables })
+/// An allocator, under a policy that the platform accepts. Its tables are made where they stay: not
+/// inlined, and no part of this returns them.
+#[inline(never)]
+fn made<'a, P: Platform>(
+    machine: &Machine<'a>,
+    policy: &Policy,
+    metadata: Metadata<'a>,
+    platform: P,
+) -> Result<Allocator<'a, P>, MachineError> {
+    let policy = Policy::fixed_for::<P>().unwrap_or(policy);
+    check(machine, policy, &metadata)?;
+    let grouping = machine.grouping(policy);
+    let map = policy.pcp.map(grouping);
+    zonelists::build(machine, &policy.zonelist, metadata.nodes, metadata.zonelist);
+    fill_zones(machine, policy, metadata.zones);
+    if grouping {
+        metadata.blocks.iter_mut().for_each(|of| *of.get_mut() = Migratetype::Movable as u8);
     }
+    let zones = &mut metadata.zones[..machine.zones.len()];
+    let sets = policy.pcp.free_lists.sets();
+    let pcps = &mut metadata.pcps[..sets * zones.len() * machine.cpus.len()];
+    let nodes = &metadata.nodes[..machine.nodes()];
+    fill_pcps(machine, policy, &map, zones, (pcps, P::PCPS_FROM_END), (metadata.slots, nodes));
+    tell_preferred(machine, &map, nodes, zones);
+    // Each allocation is recorded, so sequences serve none; the core's fast path does.
+    if policy.numa.records() && policy.numa_stat && platform.uses_gates() {
+        pcps.iter_mut().for_each(Pcp::seal_unused);
+    }
+    let kinds = kinds_of(machine);
+    let plain = Plain::new(policy, (&map, grouping), (zones, kinds), (nodes, metadata.zonelist));
+    plain.tell(&map, pcps);
+    let tables = Tables {
+        platform,
+        policy: *policy,
+        grouping,
+        kinds,
+        map,
+        plain,
+        fixed: policy.pcp.fixed(),
+        zones,
+        pcps,
+        words: metadata.words,
+        blocks: metadata.blocks,
+        slots: metadata.slots,
+        nodes,
+        zonelist: metadata.zonelist,
+        distances: machine.distances,
+        cpu_nodes: machine.cpus,
+        cache_slice_bytes: machine.cache_slice_bytes,
+        numa: metadata.numa,
+        owners: metadata.owners,
+        owned: metadata.owned,
+        tunables: Tunables::new(policy),
+        reclaim: ReclaimControl::new(machine, &policy.node_reclaim),
+        growing: AtomicU32::new(0),
+        sized: AtomicU32::new(0),
+        limits: AtomicU32::new(0),
+        coming: AtomicU32::new(0),
+        events: Events::default(),
+        epoch: FastEpoch::default(),
+    };
+    Ok(Allocator { tables })
 }
 
 /// Whether the machine can be, and the metadata suffices.
