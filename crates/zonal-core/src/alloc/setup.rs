@@ -7,7 +7,7 @@ use super::tunables::Tunables;
 use crate::frame::Frames;
 use crate::gfp::ZoneKinds;
 use crate::machine::depots::ZoneDepots;
-use crate::machine::{Layout, Machine, MachineError, Metadata, PcpOrder, zonelists};
+use crate::machine::{Layout, Machine, MachineError, Metadata, PcpOrder, ZoneSpec, zonelists};
 use crate::pcp::lists::ListMap;
 use crate::pcp::state::Pcp;
 use crate::pcp::tune::PcpParams;
@@ -132,12 +132,21 @@ fn kinds_of(machine: &Machine<'_>) -> ZoneKinds {
     kinds.fold(ZoneKinds::NONE, ZoneKinds::with)
 }
 
+/// Whether requests of a zone may fall back to a DMA32 zone of its node.
+fn has_dma32_below(machine: &Machine<'_>, zone: &ZoneSpec) -> bool {
+    let is_below = |other: &ZoneSpec| {
+        other.kind == ZoneKind::Dma32 && (machine.nodes() == 1 || other.node == zone.node)
+    };
+    zone.kind == ZoneKind::Normal && machine.zones.iter().any(is_below)
+}
+
 fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {
     let (mut frame_base, mut block_base) = (0, 0);
     for (id, (spec, zone)) in machine.zones.iter().zip(zones).enumerate() {
         zone.id = ZoneId(id as u16);
         zone.node = spec.node;
         zone.kind = Some(spec.kind);
+        zone.has_dma32_below = has_dma32_below(machine, spec);
         zone.start_pfn = spec.start_pfn;
         zone.spanned = spec.spanned;
         zone.present = spec.present;

@@ -74,6 +74,9 @@ pub struct Zone {
     pub(crate) id: ZoneId,
     pub(crate) node: NodeId,
     pub(crate) kind: Option<ZoneKind>,
+    /// Mixing types is put off while the zone's node has a DMA32 zone to fall back to; asked only
+    /// where the policy says so (LB D.3).
+    pub(crate) has_dma32_below: bool,
     pub(crate) start_pfn: u64,
     pub(crate) spanned: u64,
     pub(crate) present: u64,

@@ -10,15 +10,23 @@ use crate::vmstat::numa::{NumaItem, NumaRule, events_of};
 use crate::zone::state::Zone;
 
 impl<P: Platform> CpuOps<'_, '_, P> {
-    /// NUMA events of `count` allocations that the pops do not already tell (LB F.6).
-    pub fn count_event(self, zone: &Zone, pcp: &Pcp, want: Want, count: u64) {
+    /// NUMA events of `count` allocations that the pops do not already tell (LB F.6). `pcp`:
+    /// theirs, which only those from another node are asked for.
+    #[inline]
+    pub fn count_event<'p>(
+        self,
+        zone: &Zone,
+        pcp: impl FnOnce() -> &'p Pcp,
+        want: Want,
+        count: u64,
+    ) {
         if self.on.policy().numa.records() {
             return self.record_event(zone, want, count);
         }
         if zone.node == self.on.zone(want.preferred).node {
             return;
         }
-        pcp.events.miss.fetch_add(count, Relaxed);
+        pcp().events.miss.fetch_add(count, Relaxed);
         self.on.pcp(want.preferred, self.cpu).events.foreign.fetch_add(count, Relaxed);
     }
 

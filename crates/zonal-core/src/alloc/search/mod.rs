@@ -201,21 +201,10 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
 }
 
 /// LB D.3 step 3: whether a first walk takes no block of another type.
+#[inline]
 fn keeps_types_apart<P: Platform>(on: &Tables<'_, P>, preferred: &Zone) -> bool {
     on.tunables.defrag_mode()
-        || (on.policy().nofragment != NoFragment::Off && has_dma32_below(on, preferred))
-}
-
-/// Mixing types is put off while the node has a DMA32 zone to fall back to.
-fn has_dma32_below<P: Platform>(on: &Tables<'_, P>, preferred: &Zone) -> bool {
-    let has_dma32 = |node: Option<NodeId>| {
-        on.zones
-            .iter()
-            .any(|zone| zone.kind() == ZoneKind::Dma32 && node.is_none_or(|node| zone.node == node))
-    };
-    preferred.kind() == ZoneKind::Normal
-        && has_dma32(None)
-        && (on.nodes.len() == 1 || has_dma32(Some(preferred.node)))
+        || (on.policy().nofragment != NoFragment::Off && preferred.has_dma32_below)
 }
 
 /// The mark that flags ask for (LB D.2).
