@@ -66,6 +66,8 @@ pub(super) struct Entry {
     passes: AtomicU64,
     scanned: AtomicU64,
     freed: AtomicU64,
+    /// What it counted last while nobody else called it ([`beside_others`](Self::beside_others)).
+    counted: AtomicU64,
     isolation: Isolation,
 }
 
@@ -141,6 +143,7 @@ impl Entry {
             passes: AtomicU64::new(0),
             scanned: AtomicU64::new(0),
             freed: AtomicU64::new(0),
+            counted: AtomicU64::new(0),
             isolation: Isolation::default(),
         }
     }
@@ -190,6 +193,20 @@ impl Entry {
                 None
             }
         }
+    }
+
+    /// What it counts; if that is nothing while another thread is in a call of it, which may have
+    /// the lock that the count only tries, what it counted before. A request that reads nothing
+    /// there would be refused although the other call makes room for it.
+    pub(super) fn beside_others(&self, count: impl FnOnce() -> u64) -> u64 {
+        let is_called = || self.under_way.load(Relaxed) > 0 && !self.gone.load(Relaxed);
+        let was_called = is_called();
+        let counted = count();
+        if counted == 0 && (was_called || is_called()) {
+            return self.counted.load(Relaxed);
+        }
+        self.counted.store(counted, Relaxed);
+        counted
     }
 
     pub(super) fn count_pass(&self) {
@@ -287,5 +304,48 @@ impl Lists for Called<'_> {
     }
     fn shrink_active(&mut self, pages: u64) {
         self.entry.call(|| self.lru.shrink_active(pages, self.pass));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+    use crate::reclaim::shrinker::Scanned;
+
+    #[test]
+    fn a_count_that_finds_the_lock_of_a_call_under_way_taken_is_the_one_before() {
+        let shrinker = Shrinker::new("cache", |_| 0, |_| Scanned::Stop);
+        let consumer = Consumer::Shrinker { shrinker, deferred: Vec::new() };
+        let entry = Entry::new(1, "cache".into(), consumer, Arc::default());
+        let objects = Mutex::new(100);
+        let counts = || {
+            let count = || objects.try_lock().map_or(0, |objects| *objects);
+            entry.beside_others(|| entry.call(count).unwrap_or(0))
+        };
+        assert_eq!(counts(), 100);
+        thread::scope(|scope| {
+            let ((begun, begins), (end, ends)) = (channel(), channel());
+            let (entry, objects) = (&entry, &objects);
+            scope.spawn(move || {
+                entry.call(|| {
+                    let mut objects = objects.lock().unwrap();
+                    begun.send(()).unwrap();
+                    ends.recv().unwrap();
+                    *objects = 0;
+                })
+            });
+            begins.recv().unwrap();
+            assert_eq!(counts(), 100);
+            end.send(()).unwrap();
+        });
+        assert_eq!(counts(), 0, "nobody calls it any more");
+        // Its lock is taken by somebody else: what it says is believed.
+        *objects.lock().unwrap() = 7;
+        assert_eq!(counts(), 7);
+        let _held = objects.lock().unwrap();
+        assert_eq!(counts(), 0);
     }
 }

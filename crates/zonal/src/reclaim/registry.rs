@@ -223,7 +223,7 @@ impl Registry {
 
     /// Pages of the pool in these objects.
     fn slab(&self, entry: &Entry, shrinker: &Shrinker, node: NodeId) -> u64 {
-        let objects = self.freeable(entry, shrinker, node);
+        let objects = entry.beside_others(|| self.freeable(entry, shrinker, node));
         objects.saturating_mul(shrinker.object_bytes as u64) / PAGE_SIZE as u64
     }
 

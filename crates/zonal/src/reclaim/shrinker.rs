@@ -75,8 +75,9 @@ pub struct Shrinker {
 }
 
 impl Shrinker {
-    /// `count` returns how many objects could be freed now, and is called often. `scan` looks at as
-    /// many as it is asked to and frees what it can.
+    /// `count` returns how many objects could be freed now, and is called often; nothing, while
+    /// another thread is in a call of this shrinker, is taken for what it returned before. `scan`
+    /// looks at as many as it is asked to and frees what it can.
     pub fn new(
         name: impl Into<String>,
         count: impl Fn(NodeId) -> u64 + Send + Sync + 'static,
