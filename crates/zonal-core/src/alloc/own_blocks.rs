@@ -34,7 +34,7 @@ pub(super) fn take<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option
     let cold = gfp.contains(Gfp::COLD);
     let want = Want { order, mt, flags: AllocFlags::WMARK_LOW, preferred: zone.id, cold };
     let pfn = ZoneOps::new(on, zone).owned().take_own(pcp, want)?;
-    CpuOps::new(on, cpu).count_event(zone, || pcp, want, 1);
+    CpuOps::new(on, cpu).count_event(zone, want, 1);
     Some(pfn)
 }
 

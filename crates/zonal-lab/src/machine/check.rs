@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::Machine;
 
 /// Most CPUs of a lab machine.
-pub(super) const CPUS_MAX: u32 = 4096;
+pub(crate) const CPUS_MAX: u32 = 4096;
 /// Most nodes.
 pub(super) const NODES_MAX: u32 = 64;
 /// The largest cache: 16 GiB.

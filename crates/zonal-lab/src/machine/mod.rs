@@ -24,6 +24,7 @@ use crate::mechanism::Mechanisms;
 use crate::provenance::{Origin, Provenance};
 use crate::units::{LOW_END, MIB_PAGES};
 
+pub(crate) use self::check::CPUS_MAX;
 pub use self::check::MachineError;
 pub use self::load::split_size;
 

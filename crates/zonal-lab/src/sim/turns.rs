@@ -6,11 +6,13 @@
 //!
 //! - **TURN-1** a node has the earlier one of its two children.
 
-/// Most CPUs of a machine, a power of two.
-const CPUS_MAX: usize = 1 << CPU_BITS;
-const CPU_BITS: u32 = 12;
+use crate::machine::CPUS_MAX;
+
+/// Bits of a CPU's number.
+const CPU_BITS: u32 = CPUS_MAX.ilog2();
+const _: () = assert!(CPUS_MAX.is_power_of_two());
 /// Nodes of the largest tournament: indices are cut to them, so that none has to be checked.
-const NODES_MAX: usize = 2 * CPUS_MAX;
+const NODES_MAX: usize = 2 * CPUS_MAX as usize;
 
 /// Nobody: later than everybody.
 const NOBODY: Turn = Turn(u64::MAX);
@@ -31,7 +33,7 @@ impl Turn {
     }
     #[inline]
     fn read(self) -> Option<(u64, u32)> {
-        let cpu = self.0 as u32 & (CPUS_MAX as u32 - 1);
+        let cpu = self.0 as u32 & (CPUS_MAX - 1);
         (self != NOBODY).then_some((self.0 >> CPU_BITS, cpu))
     }
 }
@@ -51,7 +53,7 @@ impl Turns {
     /// If there are more than [`CPUS_MAX`].
     pub fn new(cpus: u32) -> Turns {
         let leaves = (cpus.max(1) as usize).next_power_of_two();
-        assert!(leaves <= CPUS_MAX, "{cpus} CPUs; at most {CPUS_MAX}");
+        assert!(leaves <= CPUS_MAX as usize, "{cpus} CPUs; at most {CPUS_MAX}");
         Turns { nodes: Box::new([NOBODY; NODES_MAX]), leaves }
     }
 

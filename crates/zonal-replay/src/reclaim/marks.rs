@@ -14,8 +14,9 @@ use std::collections::BTreeSet;
 use zonal_core::alloc::Sysctl;
 use zonal_core::types::{NR_ZONE_KINDS, ZoneKind};
 use zonal_core::zone::watermark::{
-    FACTOR_UNIT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MovableMin, WatermarkInputs,
-    Watermarks, lowmem_pages, lowmem_reserves, min_free_kbytes, min_free_kbytes_for_thp,
+    BOOST_FACTOR_DEFAULT, FACTOR_UNIT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MovableMin,
+    SCALE_FACTOR_DEFAULT, WatermarkInputs, Watermarks, lowmem_pages, lowmem_reserves,
+    min_free_kbytes, min_free_kbytes_for_thp,
 };
 use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
 
@@ -26,10 +27,9 @@ use crate::settings::ratio_stored;
 const NEAR_PARTS: u64 = 20;
 /// A reserve that is less than the kernel's own by no more than this part of it is the kernel's.
 const OWN_PARTS: i64 = 10;
-/// The kernel's own `vm.watermark_scale_factor`.
-const OWN_SCALE_FACTOR: i64 = 10;
-/// The kernel's own `vm.watermark_boost_factor`.
-const OWN_BOOST_FACTOR: i64 = 15_000;
+/// The kernel's own `vm.watermark_scale_factor` and `vm.watermark_boost_factor`.
+const OWN_SCALE_FACTOR: i64 = SCALE_FACTOR_DEFAULT as i64;
+const OWN_BOOST_FACTOR: i64 = BOOST_FACTOR_DEFAULT as i64;
 
 /// Pages that stay free because of the marks: at the least, when background reclaim is woken, and
 /// at the most, when it sleeps again.
@@ -138,8 +138,7 @@ impl Marks {
         let nodes: BTreeSet<u32> = zones.iter().map(|(_, zone)| zone.node).collect();
         for node in nodes {
             let mut own: Vec<_> = zones.iter().filter(|(_, zone)| zone.node == node).collect();
-            let mut of_node = [0; NR_ZONE_KINDS];
-            own.iter().for_each(|(kind, zone)| of_node[kind.index()] = zone.managed);
+            let of_node = managed(machine, node);
             own.sort_by_key(|(kind, _)| Reverse(*kind));
             let of_zone = |(kind, zone): &(ZoneKind, &ZoneDescription)| {
                 Short::new((*kind, zone), of_node, polls, now)
@@ -169,15 +168,8 @@ impl Marks {
     /// Pages of all zones that lowmem reserves keep from what fills memory.
     pub fn reserved(machine: &MachineDescription, settings: MarkSettings) -> u64 {
         let zones = machine.zones.iter().filter_map(|zone| Some((kind(zone)?, zone)));
-        let of_node = |node: u32| {
-            let mut all = [0; NR_ZONE_KINDS];
-            let own = machine.zones.iter().filter(|zone| zone.node == node);
-            let own = own.filter_map(|zone| Some((kind(zone)?, zone.managed)));
-            own.for_each(|(kind, managed)| all[kind.index()] = managed);
-            all
-        };
         let of = |(kind, zone): (ZoneKind, &ZoneDescription)| {
-            reserve(kind, &of_node(zone.node), settings).min(zone.managed)
+            reserve(kind, &managed(machine, zone.node), settings).min(zone.managed)
         };
         zones.map(of).sum()
     }
@@ -220,6 +212,15 @@ impl Short {
         let sum: f64 = self.boosts.iter().map(|boost| (*boost).min(most) as f64).sum();
         sum / self.boosts.len().max(1) as f64
     }
+}
+
+/// Managed pages of a node, by kind.
+fn managed(machine: &MachineDescription, node: u32) -> [u64; NR_ZONE_KINDS] {
+    let mut all = [0; NR_ZONE_KINDS];
+    let own = machine.zones.iter().filter(|zone| zone.node == node);
+    let own = own.filter_map(|zone| Some((kind(zone)?, zone.managed)));
+    own.for_each(|(kind, managed)| all[kind.index()] = managed);
+    all
 }
 
 /// What a zone keeps from requests that any zone could serve.

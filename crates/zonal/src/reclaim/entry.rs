@@ -45,6 +45,9 @@ pub(super) enum Consumer {
         shrinker: Shrinker,
         /// Objects put off, by node (`nr_deferred`).
         deferred: Vec<AtomicU64>,
+        /// What it counted last while nobody else called it, by node
+        /// ([`Entry::beside_others`]).
+        counted: Vec<AtomicU64>,
     },
 }
 
@@ -66,8 +69,6 @@ pub(super) struct Entry {
     passes: AtomicU64,
     scanned: AtomicU64,
     freed: AtomicU64,
-    /// What it counted last while nobody else called it ([`beside_others`](Self::beside_others)).
-    counted: AtomicU64,
     isolation: Isolation,
 }
 
@@ -143,7 +144,6 @@ impl Entry {
             passes: AtomicU64::new(0),
             scanned: AtomicU64::new(0),
             freed: AtomicU64::new(0),
-            counted: AtomicU64::new(0),
             isolation: Isolation::default(),
         }
     }
@@ -198,14 +198,14 @@ impl Entry {
     /// What it counts; if that is nothing while another thread is in a call of it, which may have
     /// the lock that the count only tries, what it counted before. A request that reads nothing
     /// there would be refused although the other call makes room for it.
-    pub(super) fn beside_others(&self, count: impl FnOnce() -> u64) -> u64 {
+    pub(super) fn beside_others(&self, before: &AtomicU64, count: impl FnOnce() -> u64) -> u64 {
         let is_called = || self.under_way.load(Relaxed) > 0 && !self.gone.load(Relaxed);
         let was_called = is_called();
         let counted = count();
         if counted == 0 && (was_called || is_called()) {
-            return self.counted.load(Relaxed);
+            return before.load(Relaxed);
         }
-        self.counted.store(counted, Relaxed);
+        before.store(counted, Relaxed);
         counted
     }
 
@@ -318,12 +318,12 @@ mod tests {
     #[test]
     fn a_count_that_finds_the_lock_of_a_call_under_way_taken_is_the_one_before() {
         let shrinker = Shrinker::new("cache", |_| 0, |_| Scanned::Stop);
-        let consumer = Consumer::Shrinker { shrinker, deferred: Vec::new() };
+        let consumer = Consumer::Shrinker { shrinker, deferred: Vec::new(), counted: Vec::new() };
         let entry = Entry::new(1, "cache".into(), consumer, Arc::default());
-        let objects = Mutex::new(100);
+        let (objects, before) = (Mutex::new(100), AtomicU64::new(0));
         let counts = || {
             let count = || objects.try_lock().map_or(0, |objects| *objects);
-            entry.beside_others(|| entry.call(count).unwrap_or(0))
+            entry.beside_others(&before, || entry.call(count).unwrap_or(0))
         };
         assert_eq!(counts(), 100);
         thread::scope(|scope| {

@@ -139,8 +139,9 @@ impl Registry {
     }
 
     pub(crate) fn add_shrinker(self: &Arc<Self>, shrinker: Shrinker) -> Registration {
-        let deferred = self.place.node_pages.iter().map(|_| AtomicU64::new(0)).collect();
-        self.add(shrinker.name.clone(), Consumer::Shrinker { shrinker, deferred })
+        let by_node = || self.place.node_pages.iter().map(|_| AtomicU64::new(0)).collect();
+        let (deferred, counted) = (by_node(), by_node());
+        self.add(shrinker.name.clone(), Consumer::Shrinker { shrinker, deferred, counted })
     }
 
     fn add(self: &Arc<Self>, name: String, consumer: Consumer) -> Registration {
@@ -222,8 +223,14 @@ impl Registry {
     }
 
     /// Pages of the pool in these objects.
-    fn slab(&self, entry: &Entry, shrinker: &Shrinker, node: NodeId) -> u64 {
-        let objects = entry.beside_others(|| self.freeable(entry, shrinker, node));
+    fn slab(
+        &self,
+        entry: &Entry,
+        (shrinker, counted): (&Shrinker, &[AtomicU64]),
+        node: NodeId,
+    ) -> u64 {
+        let Some(before) = counted.get(usize::from(node.0)) else { return 0 };
+        let objects = entry.beside_others(before, || self.freeable(entry, shrinker, node));
         objects.saturating_mul(shrinker.object_bytes as u64) / PAGE_SIZE as u64
     }
 
@@ -292,10 +299,10 @@ impl Reclaimer for Registry {
                     add(&mut sum.anon, held.anon);
                     add(&mut sum.slab, held.slab);
                 }
-                Consumer::Shrinker { shrinker, .. } => {
+                Consumer::Shrinker { shrinker, counted, .. } => {
                     let node = self.node_of(unit);
                     if shrinker.node_aware || node == NodeId(0) {
-                        add(&mut sum.slab, self.slab(&entry, shrinker, node));
+                        add(&mut sum.slab, self.slab(&entry, (shrinker, counted), node));
                     }
                 }
             }
@@ -305,8 +312,8 @@ impl Reclaimer for Registry {
 
     fn anywhere(&self) -> u64 {
         let slab = self.visits().map(|entry| match &entry.consumer {
-            Consumer::Shrinker { shrinker, .. } if !shrinker.node_aware => {
-                self.slab(&entry, shrinker, NodeId(0))
+            Consumer::Shrinker { shrinker, counted, .. } if !shrinker.node_aware => {
+                self.slab(&entry, (shrinker, counted), NodeId(0))
             }
             _ => 0,
         });
@@ -334,7 +341,7 @@ impl Reclaimer for Registry {
     fn shrink_slab(&self, pass: &Pass) -> u64 {
         let freed = self.visits().map(|entry| match &entry.consumer {
             Consumer::Lru(_) => 0,
-            Consumer::Shrinker { shrinker, deferred } => {
+            Consumer::Shrinker { shrinker, deferred, .. } => {
                 self.shrink_objects(&entry, shrinker, deferred, pass)
             }
         });

@@ -2,7 +2,6 @@
 
 use super::CpuOps;
 use crate::alloc::zone_ops::Want;
-use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::ZoneId;
@@ -10,23 +9,16 @@ use crate::vmstat::numa::{NumaItem, NumaRule, events_of};
 use crate::zone::state::Zone;
 
 impl<P: Platform> CpuOps<'_, '_, P> {
-    /// NUMA events of `count` allocations that the pops do not already tell (LB F.6). `pcp`:
-    /// theirs, which only those from another node are asked for.
+    /// NUMA events of `count` allocations that the pops do not already tell (LB F.6).
     #[inline]
-    pub fn count_event<'p>(
-        self,
-        zone: &Zone,
-        pcp: impl FnOnce() -> &'p Pcp,
-        want: Want,
-        count: u64,
-    ) {
+    pub fn count_event(self, zone: &Zone, want: Want, count: u64) {
         if self.on.policy().numa.records() {
             return self.record_event(zone, want, count);
         }
         if zone.node == self.on.zone(want.preferred).node {
             return;
         }
-        pcp().events.miss.fetch_add(count, Relaxed);
+        self.on.pcp(zone.id, self.cpu).events.miss.fetch_add(count, Relaxed);
         self.on.pcp(want.preferred, self.cpu).events.foreign.fetch_add(count, Relaxed);
     }
 

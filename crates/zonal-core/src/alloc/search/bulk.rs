@@ -38,7 +38,7 @@ impl<P: Platform> Search<'_, '_, P> {
         let want = Want { order: Order::ZERO, mt: self.mt, flags, preferred: preferred.id, cold };
         let got = closed.take_many(list, want, pages, make);
         drop(closed);
-        running.count_event(zone, || pcp, want, got as u64);
+        running.count_event(zone, want, got as u64);
         got
     }
 }

@@ -152,7 +152,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     /// Pages were taken from a zone.
     fn took(&self, ops: ZoneOps<'s, 'a, P>, flags: AllocFlags) {
         let running = CpuOps::running(self.on);
-        running.count_event(ops.zone, || ops.pcp(running.cpu), self.want(flags), 1);
+        running.count_event(ops.zone, self.want(flags), 1);
         ops.note_below_high();
     }
 

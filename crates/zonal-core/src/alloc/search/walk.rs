@@ -246,7 +246,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     fn end_take(&self, zone: &'a Zone, flags: AllocFlags, pfn: Pfn) {
         let on = self.on;
         let running = CpuOps::running(on);
-        running.count_event(zone, || on.pcp(zone.id, running.cpu), self.want_of(flags), 1);
+        running.count_event(zone, self.want_of(flags), 1);
         if flags.contains(AllocFlags::KSWAPD) && zone.has(BOOSTED) {
             zone.clear_flag(BOOSTED);
             self.zone_ops(zone).refresh_fast();

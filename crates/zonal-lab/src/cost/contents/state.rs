@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::lines::{Access, Lines};
 use crate::cost::bandwidth::Bandwidth;
-use crate::cost::cache::{self, CHUNK_LINES, Cache, Home, PAGE_CHUNKS, Set, Tag};
+use crate::cost::cache::{CHUNK_LINES, Cache, Home, PAGE_CHUNKS, Place, Set, Tag};
 use crate::cost::words::{Word, Words};
 
 /// A place where a chunk may be.
@@ -46,7 +46,7 @@ pub(super) struct Took {
 #[derive(Clone, Copy, Debug)]
 struct Touched {
     core: u32,
-    place: Place,
+    place: CorePlace,
     /// Its number, and its page frame.
     chunk: u64,
     pfn: u64,
@@ -58,7 +58,7 @@ struct Touched {
 }
 
 /// Of a core: its L2, its last-level cache, its socket, its node.
-pub(super) type Place = [u32; 4];
+pub(super) type CorePlace = [u32; 4];
 
 /// Where the chunks of a page are in a core's L2 and in its last-level cache.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ pub(super) struct Caches<P> {
 #[derive(Debug)]
 pub(super) struct State {
     /// Of each core.
-    pub places: Vec<Place>,
+    pub places: Vec<CorePlace>,
     /// Cycles of a line by its place.
     pub cycles: [u64; PLACES],
     pub in_flight: u64,
@@ -177,9 +177,9 @@ impl State {
     }
 }
 
-impl<P: cache::Place> Caches<P> {
+impl<P: Place> Caches<P> {
     /// The same with wider places.
-    pub fn widened<Q: cache::Place>(&self) -> Caches<Q> {
+    pub fn widened<Q: Place>(&self) -> Caches<Q> {
         let all = |caches: &[Cache<P>]| caches.iter().map(Cache::with_places).collect();
         Caches { l2: all(&self.l2), llc: all(&self.llc), victims: self.victims }
     }
@@ -222,7 +222,7 @@ impl<P: cache::Place> Caches<P> {
     fn expect(
         &self,
         state: &State,
-        (core, [l2, llc, ..]): (u32, Place),
+        (core, [l2, llc, ..]): (u32, CorePlace),
         (first, home): (u64, Home),
         chunks: usize,
     ) -> Own {
@@ -387,6 +387,6 @@ impl<P: cache::Place> Caches<P> {
 }
 
 /// Whether any cache has a chunk.
-fn has<P: cache::Place>(cache: &Cache<P>, home: Home, tag: Tag) -> bool {
+fn has<P: Place>(cache: &Cache<P>, home: Home, tag: Tag) -> bool {
     cache.has(cache.set(home), tag)
 }
