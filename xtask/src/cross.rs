@@ -6,6 +6,7 @@
 //!  s390x (big-endian)   and no membarrier for them: pools are in lock mode
 //!  FreeBSD, macOS,      the libraries are compiled as far as `cargo check` goes, and run nowhere
 //!  Windows
+//!  riscv32imac          the core is refused there, by one error that says what it lacks
 //! ```
 //! It installs nothing: what is missing is named with its package, and the row says SKIPPED.
 //! `--check` does only the last part, which is a step of continuous integration.
@@ -87,6 +88,8 @@ const NOT_EMULATED: [&str; 7] = [
 /// zstd asks for Microsoft's compiler.
 const CHECKED: [&str; 3] =
     ["x86_64-unknown-freebsd", "aarch64-apple-darwin", "x86_64-pc-windows-gnu"];
+/// A target without 64-bit atomics.
+const REFUSED: &str = "riscv32imac-unknown-none-elf";
 /// The library that is not compiled for them: the bench is of Linux.
 const OF_LINUX: &str = "zonal-bench";
 
@@ -157,7 +160,35 @@ fn check_all(root: &Path, record: &mut Record) -> Result<()> {
             .context("cannot start cargo check")?;
         record.row(triple, start, status.success(), "cargo check of the libraries; nothing is run");
     }
+    refuse(root, record)
+}
+
+/// Compiles the core for a target that it cannot run on, and expects the one error that says so.
+fn refuse(root: &Path, record: &mut Record) -> Result<()> {
+    let start = Instant::now();
+    if !can_have(root, REFUSED) {
+        let missing = format!("SKIPPED: `rustup target add {REFUSED}` does not work here");
+        record.row(REFUSED, start, true, &missing);
+        return Ok(());
+    }
+    let output = cargo(root)
+        .args(["check", "--color", "never", "--message-format", "short", "--target", REFUSED])
+        .args(["-p", "zonal-core"])
+        .output()
+        .context("cannot start cargo check")?;
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let refused = !output.status.success() && is_one_refusal(&printed);
+    if !refused {
+        eprintln!("{printed}");
+    }
+    record.row(REFUSED, start, refused, "the core is refused, by one error that says why");
     Ok(())
+}
+
+/// Whether a compiler's errors, one on a line, are the core's own alone.
+fn is_one_refusal(printed: &str) -> bool {
+    let mut errors = printed.lines().filter(|line| line.contains(": error"));
+    errors.next().is_some_and(|error| error.contains("64-bit atomics")) && errors.next().is_none()
 }
 
 impl Target {
@@ -226,6 +257,17 @@ mod tests {
         let missing = target.missing(Path::new("/")).unwrap();
         assert!(missing.contains("rustup target add no-such-triple"), "{missing}");
         assert!(find(Path::new("/"), "no-such-gcc").is_none());
+    }
+
+    #[test]
+    fn a_refusal_is_one_error_and_the_cores_own() {
+        let own = "src/lib.rs:26:1: error: zonal-core needs a target with 64-bit atomics\n";
+        let end = "error: could not compile `zonal-core` (lib) due to 1 previous error\n";
+        assert!(is_one_refusal(&format!("{own}{end}")));
+        let other = "src/sync.rs:9:1: error[E0432]: unresolved import `AtomicU64`\n";
+        assert!(!is_one_refusal(&format!("{own}{other}{end}")));
+        assert!(!is_one_refusal(&format!("{other}{end}")));
+        assert!(!is_one_refusal(end));
     }
 
     #[test]

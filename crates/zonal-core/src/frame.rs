@@ -596,5 +596,7 @@ mod tests {
         assert_eq!(frames.pageblock_type(513), Migratetype::HighAtomic);
         assert_eq!(frames.pageblock_type(512), Migratetype::Unmovable);
         assert_eq!(frames.load(1500), PageWord::NONE);
+        frames.fill_pageblock_types(Migratetype::Movable);
+        assert!((0..1500).all(|idx| frames.pageblock_type(idx) == Migratetype::Movable));
     }
 }
