@@ -35,6 +35,10 @@ pub trait Platform: Wait + Sync {
     /// platform that has no use for ranges leaves the code out.
     const KEEPS_RANGES: bool = true;
 
+    /// Whether the platform charges for [`Step`]s. Of the core's short ways it then takes only those
+    /// whose steps are known once they have been gone.
+    const CHARGES: bool = false;
+
     /// The CPU this thread runs on now, one of the machine's: an allocator that is told another one
     /// panics, or serves the call from lists of a CPU that there is. A hint: the thread may have
     /// moved when the call returns.
@@ -53,8 +57,7 @@ pub trait Platform: Wait + Sync {
     }
 
     /// Whether the core serves plain requests by pops and pushes under the gate of the running
-    /// CPU's pcp, before it does anything else. Only asked where there are no sequences. Not for a
-    /// platform that wants to see each [`Step`]: none is told of.
+    /// CPU's pcp, before it does anything else. Only asked where there are no sequences.
     fn uses_gates(&self) -> bool {
         true
     }

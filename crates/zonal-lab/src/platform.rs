@@ -446,15 +446,13 @@ impl Wait for VirtualPlatform {
 }
 
 impl Platform for VirtualPlatform {
+    const CHARGES: bool = true;
+
     fn cpu(&self) -> CpuId {
         CpuId(self.cpu.load(Relaxed))
     }
     fn fence(&self, _cpu: CpuId) -> bool {
         true
-    }
-    /// Each step is charged for.
-    fn uses_gates(&self) -> bool {
-        false
     }
     fn now_ns(&self) -> u64 {
         (self.clock() as f64 / self.ghz) as u64

@@ -21,8 +21,8 @@
 //!
 //! Platforms with sequences have a fast path of their own in front of the core: there this one
 //! serves sealed pcps only, on which no sequence runs (PCP-7), as where each allocation is
-//! recorded. A platform that charges for each step of the core wants to see it
-//! ([`Platform::uses_gates`]) and has none here.
+//! recorded. A platform that charges for steps ([`Platform::CHARGES`]) is told of those that a search
+//! would have made: one look at the zone. Short ways with steps of their own are not taken there.
 
 use core::num::NonZeroU64;
 
@@ -42,7 +42,7 @@ use crate::pcp::gated::{Cells, Entered};
 use crate::pcp::ready::{Key, order_of};
 use crate::pcp::state::Pcp;
 use crate::pcp::word::NR_LISTS;
-use crate::platform::Platform;
+use crate::platform::{Platform, Step};
 use crate::policy::Policy;
 use crate::sync::{AtomicU32, AtomicU64, Masked, Ordering::Relaxed};
 use crate::types::{CpuId, NR_ORDERS, NodeId, Order, Pfn};
@@ -126,6 +126,7 @@ fn take_from<P: Platform>(
     let (masked, entered) = ready_for(on, pcp, order.get(), gfp)?;
     let frame = entered.pop(mark, on)?;
     drop(masked);
+    on.platform.cost(Step::Scan(pcp.zone));
     Some(page_of(pcp, u64::from(frame)))
 }
 
@@ -198,6 +199,7 @@ fn take_by<'a, P: Platform>(
     })?;
     let frame = pop(entered, pcp)?;
     drop(masked);
+    on.platform.cost(Step::Scan(pcp.zone));
     if on.policy().numa.records() {
         CpuOps::new(on, cpu).record_own(pcp.zone);
     }
@@ -207,7 +209,7 @@ fn take_by<'a, P: Platform>(
 /// A block of a magazine, which fills the request's list, where no allocation is recorded: what a
 /// search would do first. `None`: there is something to decide.
 fn take_refilled<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
-    if on.policy().numa.records() {
+    if P::CHARGES || on.policy().numa.records() {
         return None;
     }
     let Request { order, gfp, node } = *request;

@@ -3,8 +3,7 @@
 //!
 //! What is served here is what the search would have served: its first zone is the one that the
 //! CPU prefers, that zone says at once that it may spare the block, and what follows is the
-//! search's own last step. As for lists ([`fast`](super::fast)), a platform that charges for each
-//! step has none of it.
+//! search's own last step. A platform that charges for steps has none of it.
 
 use super::cpu_ops::CpuOps;
 use super::own::{cpu_for, own};
@@ -21,7 +20,7 @@ use crate::types::{Order, Pfn};
 pub(super) fn take<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option<Pfn> {
     let Request { order, gfp, node } = *request;
     let passes_nodes = on.policy().zonelist.reclaiming == ReclaimingNodes::Passed;
-    if !on.platform.uses_gates() || passes_nodes && on.nodes.len() > 1 {
+    if P::CHARGES || !on.platform.uses_gates() || passes_nodes && on.nodes.len() > 1 {
         return None;
     }
     let mt = on.plain.type_of_request(gfp)?;

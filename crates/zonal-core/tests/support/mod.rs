@@ -76,6 +76,8 @@ pub fn fences(granted: Fences) {
 pub trait Behaviour: Sync {
     /// As [`Platform::POLICY`].
     const POLICY: Option<FixedPolicy> = None;
+    /// As [`Platform::CHARGES`].
+    const CHARGES: bool = false;
 
     /// The time.
     fn now_ns(&self) -> u64 {
@@ -102,6 +104,14 @@ pub trait Behaviour: Sync {
 pub struct Plain;
 
 impl Behaviour for Plain {}
+
+/// It charges for steps.
+#[derive(Debug, Default)]
+pub struct Charging;
+
+impl Behaviour for Charging {
+    const CHARGES: bool = true;
+}
 
 /// A stage that behaves in no special way.
 pub type Script = Stage<Plain>;
@@ -182,6 +192,7 @@ pub fn masks() -> Masks {
 
 impl<B: Behaviour> Platform for Stage<B> {
     const POLICY: Option<FixedPolicy> = B::POLICY;
+    const CHARGES: bool = B::CHARGES;
 
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())

@@ -416,15 +416,16 @@ impl Wait for CachePlatform<'_> {
 }
 
 impl Platform for CachePlatform<'_> {
+    const CHARGES: bool = true;
+
     fn cpu(&self) -> CpuId {
         self.inner.cpu()
     }
     fn fence(&self, cpu: CpuId) -> bool {
         self.inner.fence(cpu)
     }
-    /// Each step is charged for.
     fn uses_gates(&self) -> bool {
-        false
+        self.inner.uses_gates()
     }
     fn now_ns(&self) -> u64 {
         self.inner.now_ns()

@@ -9,7 +9,9 @@ use std::{format, vec};
 
 use proptest::prelude::*;
 
-use super::platform::{LISTS_ALONE, Script, Shape, masks, on_cpu, zone};
+use super::platform::{
+    Behaviour, Charging, LISTS_ALONE, Plain, Script, Shape, Stage, masks, on_cpu, steps_of, zone,
+};
 use super::programs::{GFPS, Op, op, policy, shape};
 use super::word_path;
 use crate::alloc::fast;
@@ -32,15 +34,15 @@ fn order(order: u32) -> Order {
 }
 
 /// A pool and the blocks that were got from it.
-struct Player<'p, 'a> {
-    pool: &'p Allocator<'a, Script>,
+struct Player<'p, 'a, B> {
+    pool: &'p Allocator<'a, Stage<B>>,
     held: Vec<(Pfn, Order)>,
     ranges: Vec<Range<Pfn>>,
     /// What each call returned.
     results: Vec<String>,
 }
 
-impl Player<'_, '_> {
+impl<B: Behaviour> Player<'_, '_, B> {
     fn alloc(&mut self, request: Request) {
         let got = self.pool.alloc(request);
         self.results.push(format!("{got:?}"));
@@ -167,16 +169,17 @@ impl Player<'_, '_> {
     }
 }
 
-/// Plays a program with the fast path and without it, and compares after each operation.
-fn compare(shape: &Shape, policy: Policy, ops: &[Op]) {
+/// Plays a program with the fast path and without it, and compares after each operation; on a
+/// platform that charges for steps, these too.
+fn compare<B: Behaviour + Default>(shape: &Shape, policy: Policy, ops: &[Op]) {
     let play = |gates| {
-        shape.scoped_on(policy, 0, Script { gates, ..Script::default() }, |pool| {
+        shape.scoped_on(policy, 0, Stage::<B> { gates, ..Stage::default() }, |pool| {
             let mut player =
                 Player { pool, held: Vec::new(), ranges: Vec::new(), results: Vec::new() };
             let after = ops.iter().map(|op| {
-                player.apply(op);
+                let steps = steps_of(|| player.apply(op));
                 player.pool.validate().unwrap();
-                (core::mem::take(&mut player.results), player.figures())
+                (core::mem::take(&mut player.results), player.figures(), steps)
             });
             after.collect::<Vec<_>>()
         })
@@ -184,6 +187,7 @@ fn compare(shape: &Shape, policy: Policy, ops: &[Op]) {
     let (by_core, by_gates) = (play(Some(false)), play(Some(true)));
     for (op, (expected, got)) in ops.iter().zip(by_core.iter().zip(&by_gates)) {
         assert_eq!(expected.0, got.0, "{op:?}");
+        assert!(!B::CHARGES || expected.2 == got.2, "{op:?}: {:?}\n{:?}", expected.2, got.2);
         assert!(expected.1 == got.1, "{op:?}: by the core {}\nby gates {}", expected.1, got.1);
     }
 }
@@ -200,7 +204,16 @@ proptest! {
         policy in prop_oneof![4 => policy(), 1 => Just(Policy::KERNEL)],
         ops in prop::collection::vec(op(), 1..60),
     ) {
-        compare(&shape, policy, &ops);
+        compare::<Plain>(&shape, policy, &ops);
+    }
+
+    #[test]
+    fn who_charges_for_steps_is_told_of_the_same_ones(
+        shape in shape(),
+        policy in prop_oneof![4 => policy(), 1 => Just(Policy::KERNEL)],
+        ops in prop::collection::vec(op(), 1..60),
+    ) {
+        compare::<Charging>(&shape, policy, &ops);
     }
 
     /// The short way of pageblocks that CPUs own is no fast path by lists.
@@ -214,7 +227,8 @@ proptest! {
         let pcp = PcpPolicy { depot: DepotPolicy::OFF, budget_fraction, ..policy.pcp };
         let free_lists = Policy::OWNED_2026.pcp.free_lists;
         let pcp = PcpPolicy { pageblocks: Pageblocks::Owned, free_lists, ..pcp };
-        compare(&shape, Policy { pcp, ..policy }, &ops);
+        compare::<Plain>(&shape, Policy { pcp, ..policy }, &ops);
+        compare::<Charging>(&shape, Policy { pcp, ..policy }, &ops);
     }
 }
 
