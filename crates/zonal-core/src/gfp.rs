@@ -206,16 +206,12 @@ impl Gfp {
     /// and the index of the lowmem reserve, so Movable is returned even with no movable memory.
     #[inline]
     pub const fn highest_zone(self, exists: ZoneKinds) -> Option<ZoneKind> {
-        let wanted = match self.0 & 0xf {
-            0 | 2 | 8 => ZoneKind::Normal,
-            1 | 9 => ZoneKind::Dma,
-            4 | 12 => ZoneKind::Dma32,
-            10 => ZoneKind::Movable,
-            _ => return None,
-        };
+        let wanted = WANTED[self.0 as usize & 0xf];
         match wanted {
-            ZoneKind::Dma | ZoneKind::Dma32 if !exists.contains(wanted) => Some(ZoneKind::Normal),
-            _ => Some(wanted),
+            Some(low @ (ZoneKind::Dma | ZoneKind::Dma32)) if !exists.contains(low) => {
+                Some(ZoneKind::Normal)
+            }
+            _ => wanted,
         }
     }
 
@@ -341,6 +337,20 @@ impl AllocFlags {
 const _: () = assert!(Gfp::HIGH.0 == AllocFlags::MIN_RESERVE.0);
 const _: () = assert!(Gfp::KSWAPD_RECLAIM.0 == AllocFlags::KSWAPD.0);
 const _: () = assert!(NR_ZONE_KINDS <= u8::BITS as usize);
+
+/// The zone kind that the four zone bits of a request name (LB A.6).
+const WANTED: [Option<ZoneKind>; 16] = {
+    let mut wanted = [None; 16];
+    wanted[0] = Some(ZoneKind::Normal);
+    wanted[1] = Some(ZoneKind::Dma);
+    wanted[2] = Some(ZoneKind::Normal);
+    wanted[4] = Some(ZoneKind::Dma32);
+    wanted[8] = Some(ZoneKind::Normal);
+    wanted[9] = Some(ZoneKind::Dma);
+    wanted[10] = Some(ZoneKind::Movable);
+    wanted[12] = Some(ZoneKind::Dma32);
+    wanted
+};
 
 impl ZoneKinds {
     /// No kind.

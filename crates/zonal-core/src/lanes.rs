@@ -7,6 +7,9 @@
 //! instruction in `asm!`. Elsewhere, and in kernels built without vector registers, they are loops.
 #![allow(unsafe_code)]
 
+/// Whether eight cells take less than one by one: else who goes through cells need not take them
+/// eight at a time.
+pub(crate) use cells::WIDE;
 pub(crate) use cells::{
     are_row, are_u64s, copy_down, copy_u32s, equal_u64s, store_row, store_u64s,
 };
@@ -14,6 +17,8 @@ pub(crate) use cells::{
 #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
 mod cells {
     use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+    pub(crate) const WIDE: bool = false;
 
     /// What the values of a row grow by.
     const fn step(up: bool) -> u32 {
@@ -80,6 +85,8 @@ mod cells {
     use core::mem::transmute;
 
     use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+    pub(crate) const WIDE: bool = true;
 
     /// What `pmovmskb` makes of a register with all bits set.
     const ALL: u32 = 0xffff;

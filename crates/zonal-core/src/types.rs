@@ -71,7 +71,7 @@ pub struct CpuId(pub u32);
 pub struct ZoneId(pub u16);
 
 /// Zone kinds, lowest first (LB A.2). The discriminant is the zone index of x86-64 Linux.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum ZoneKind {
     /// The first 16 MiB, for ISA devices.
@@ -79,6 +79,7 @@ pub enum ZoneKind {
     /// Up to 4 GiB, for 32-bit devices.
     Dma32 = 1,
     /// General memory.
+    #[default]
     Normal = 2,
     /// Only movable pages.
     Movable = 3,
@@ -176,12 +177,13 @@ impl Order {
 
     /// All orders, smallest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Order> + Clone {
-        (0..=Order::MAX.0).map(Order)
+        Order::ZERO.and_above()
     }
 
     /// Orders from `self` up to [`Order::MAX`].
     pub fn and_above(self) -> impl DoubleEndedIterator<Item = Order> + Clone {
-        (self.0..=Order::MAX.0).map(Order)
+        // Not up to and with the last: such a range has a flag to look at.
+        (self.0..Order::MAX.0 + 1).map(Order)
     }
 }
 

@@ -381,6 +381,9 @@ fn take_unready<P: Platform>(
     if on.owns_pageblocks() {
         return own_blocks::take(on, &request);
     }
+    if !on.platform.uses_gates() {
+        return None;
+    }
     take(on, &request, 0).or_else(|| take_refilled(on, &request))
 }
 

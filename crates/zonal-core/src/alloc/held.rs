@@ -1,6 +1,7 @@
 //! What holds an allocator still.
 
-use crate::pcp::closed::{Closed, Look};
+use super::pcp_ops::OfPolicy;
+use crate::pcp::closed::Look;
 use crate::pcp::owner::HeldOwner;
 use crate::platform::Platform;
 use crate::sync::Masked;
@@ -17,7 +18,7 @@ pub(super) enum Kind<'s, P: Platform> {
     /// What keeps interrupts out while the others are held: the first one, to be dropped last.
     Masked(#[expect(dead_code, reason = "held")] Masked<'s, P>),
     /// A closed pcp.
-    Pcp(Closed<'s>),
+    Pcp(OfPolicy<'s, P>),
     /// The gate of a pcp that the platform cannot fence. Sequences of its CPU go on; the pcp is
     /// whole at every moment.
     Gate(Look<'s>),

@@ -83,6 +83,7 @@ pub(super) struct Plain {
 
 impl Plain {
     /// For a machine with these nodes and zones under `policy`.
+    #[inline(never)]
     pub fn new(
         policy: &Policy,
         (map, grouping): (&ListMap, bool),
@@ -94,8 +95,9 @@ impl Plain {
             others: if policy.numa.records() || no_lists { u32::MAX } else { 0 },
             searched: 0,
             types: [None; WHAT as usize + 1],
-            lists: [[NO_LIST; WHAT as usize + 1]; ROWS],
-            by_type: [[NO_LIST; TYPES]; ROWS],
+            // Constants are filled in at once, not row by row.
+            lists: const { [[NO_LIST; WHAT as usize + 1]; ROWS] },
+            by_type: const { [[NO_LIST; TYPES]; ROWS] },
         };
         if policy.zonelist.dirty == DirtySpread::Node {
             plain.searched |= Gfp::WRITE.bits();
@@ -110,7 +112,7 @@ impl Plain {
         plain.others |= plain.searched;
         // A walk that remembers full zones passes none before its first one was full (LB G.5), so
         // the preferred zone serves what it would serve under any policy.
-        for what in 0..=WHAT {
+        for what in 0..WHAT + 1 {
             let gfp = Gfp::from_bits(what);
             let Some(mt) = gfp.migratetype(grouping) else { continue };
             if !starts_at_preferred(gfp, false, (zones, kinds), (nodes, zonelist)) {
@@ -140,6 +142,7 @@ impl Plain {
 
     /// Tells each list of a pcp what the fast path may serve from it: a bit for each value of
     /// [`kind`], and one for each type of pageblock.
+    #[inline(never)]
     pub fn tell(&self, map: &ListMap, pcps: &mut [Pcp]) {
         for list in 0..map.len() {
             let order = map.of(list).0.index();

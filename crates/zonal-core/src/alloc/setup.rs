@@ -5,7 +5,6 @@ use super::plain::Plain;
 use super::tables::{Events, Tables};
 use super::tunables::Tunables;
 use crate::frame::Frames;
-use crate::gfp::ZoneKinds;
 use crate::machine::depots::ZoneDepots;
 use crate::machine::{Layout, Machine, MachineError, Metadata, PcpOrder, ZoneSpec, zonelists};
 use crate::pcp::lists::ListMap;
@@ -65,36 +64,22 @@ fn made<'a, P: Platform>(
     let sets = policy.pcp.free_lists.sets();
     let pcps = &mut metadata.pcps[..sets * zones.len() * machine.cpus.len()];
     let nodes = &metadata.nodes[..machine.nodes()];
-    fill_pcps(machine, policy, &map, zones, (pcps, P::PCPS_FROM_END), (metadata.slots, nodes));
+    fill_pcps::<P>(machine, policy, &map, zones, pcps, (metadata.slots, nodes));
     tell_preferred(machine, &map, nodes, zones);
     // Each allocation is recorded, so sequences serve none; the core's fast path does.
     if policy.numa.records() && policy.numa_stat && platform.uses_gates() {
         pcps.iter_mut().for_each(Pcp::seal_unused);
     }
-    let kinds = kinds_of(machine);
+    let kinds = machine.zones.iter().map(|zone| zone.kind).collect();
     let plain = Plain::new(policy, (&map, grouping), (zones, kinds), (nodes, metadata.zonelist));
     plain.tell(&map, pcps);
+    // First what is worked out, then what is copied: the other way round it waits on the stack.
     let tables = Tables {
         platform,
-        policy: *policy,
-        grouping,
-        kinds,
-        map,
         plain,
+        map,
         fixed: policy.pcp.fixed(),
-        zones,
-        pcps,
-        words: metadata.words,
-        blocks: metadata.blocks,
-        slots: metadata.slots,
-        nodes,
-        zonelist: metadata.zonelist,
-        distances: machine.distances,
-        cpu_nodes: machine.cpus,
-        cache_slice_bytes: machine.cache_slice_bytes,
-        numa: metadata.numa,
-        owners: metadata.owners,
-        owned: metadata.owned,
+        policy: *policy,
         tunables: Tunables::new(policy),
         reclaim: ReclaimControl::new(machine, &policy.node_reclaim),
         growing: AtomicU32::new(0),
@@ -103,6 +88,21 @@ fn made<'a, P: Platform>(
         coming: AtomicU32::new(0),
         events: Events::default(),
         epoch: FastEpoch::default(),
+        grouping,
+        kinds,
+        zones,
+        pcps,
+        words: metadata.words,
+        blocks: metadata.blocks,
+        slots: metadata.slots,
+        nodes,
+        zonelist: metadata.zonelist,
+        cpu_nodes: machine.cpus,
+        distances: machine.distances,
+        cache_slice_bytes: machine.cache_slice_bytes,
+        numa: metadata.numa,
+        owners: metadata.owners,
+        owned: metadata.owned,
     };
     Ok(Allocator { tables })
 }
@@ -118,18 +118,12 @@ fn check(
 }
 
 /// The core's fast path serves a CPU from the zone that it prefers.
+#[inline(never)]
 fn tell_preferred(machine: &Machine<'_>, map: &ListMap, nodes: &[Node], zones: &mut [Zone]) {
     let orders = (0..map.len()).fold(0, |bits, list| bits | 1 << map.of(list).0.get());
     for node in machine.cpus {
         zones[usize::from(nodes[node.0 as usize].preferred().0)].ready_by = orders | FAST_FREE;
     }
-}
-
-/// The kinds of zones that a machine has.
-fn kinds_of(machine: &Machine<'_>) -> ZoneKinds {
-    let exists = |kind| machine.zones.iter().any(|zone| zone.kind == kind);
-    let kinds = ZoneKind::ALL.into_iter().filter(|kind| exists(*kind));
-    kinds.fold(ZoneKinds::NONE, ZoneKinds::with)
 }
 
 /// Whether requests of a zone may fall back to a DMA32 zone of its node.
@@ -140,12 +134,13 @@ fn has_dma32_below(machine: &Machine<'_>, zone: &ZoneSpec) -> bool {
     zone.kind == ZoneKind::Normal && machine.zones.iter().any(is_below)
 }
 
+#[inline(never)]
 fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {
     let (mut frame_base, mut block_base) = (0, 0);
     for (id, (spec, zone)) in machine.zones.iter().zip(zones).enumerate() {
         zone.id = ZoneId(id as u16);
         zone.node = spec.node;
-        zone.kind = Some(spec.kind);
+        zone.kind = spec.kind;
         zone.has_dma32_below = has_dma32_below(machine, spec);
         zone.start_pfn = spec.start_pfn;
         zone.spanned = spec.spanned;
@@ -171,23 +166,24 @@ fn fill_zones(machine: &Machine<'_>, policy: &Policy, zones: &mut [Zone]) {
 }
 
 /// Gives every pcp its identity, its lists and their slots, and behind those the depots theirs.
-fn fill_pcps(
+#[inline(never)]
+fn fill_pcps<P: Platform>(
     machine: &Machine<'_>,
     policy: &Policy,
     map: &ListMap,
     zones: &[Zone],
-    (pcps, from_end): (&mut [Pcp], bool),
+    pcps: &mut [Pcp],
     (slots, nodes): (&[AtomicU32], &[Node]),
 ) {
     let mut base = 0;
     let sets = policy.pcp.free_lists.sets();
-    let order = PcpOrder { sets, cpus: machine.cpus.len(), zones: zones.len(), from_end };
+    let (cpus, from_end) = (machine.cpus.len(), P::PCPS_FROM_END);
+    let order = PcpOrder { sets, cpus, zones: zones.len(), from_end };
     for (cpu, node) in machine.cpus.iter().enumerate() {
         let preferred = nodes[node.0 as usize].preferred().0 as usize;
         let places = (0..zones.len()).flat_map(|rank| (0..order.sets).map(move |set| (rank, set)));
         for (rank, set) in places {
             let zone = (preferred + rank) % zones.len();
-            let cpus = machine.cpus.len();
             let pcp = &mut pcps[order.position(set, cpu, rank)];
             pcp.zone = ZoneId(zone as u16);
             pcp.cpu = CpuId(cpu as u32);

@@ -6,6 +6,7 @@
 
 use core::fmt;
 
+use super::own::own;
 use super::plain::Plain;
 use super::tunables::Tunables;
 use crate::buddy::FallbackPolicy;
@@ -55,17 +56,10 @@ impl Events {
     }
 }
 
-/// The records of one machine, by key.
+/// The records of one machine, by key. What most calls read comes first: it is found by short
+/// instructions, and what rare events write lies behind it.
+#[repr(C)]
 pub struct Tables<'a, P> {
-    pub(super) platform: P,
-    /// [`policy`](Self::policy) is the one in force, and the same for the next ones.
-    pub(super) policy: Policy,
-    pub(super) grouping: bool,
-    pub(super) kinds: ZoneKinds,
-    pub(super) map: ListMap,
-    pub(super) plain: Plain,
-    /// Constants of the tuning; the rest is each pcp's own.
-    pub(super) fixed: PcpParams,
     pub(super) zones: &'a [Zone],
     pub(super) pcps: &'a [Pcp],
     pub(super) words: &'a [AtomicU64],
@@ -73,8 +67,19 @@ pub struct Tables<'a, P> {
     pub(super) slots: &'a [AtomicU32],
     pub(super) nodes: &'a [Node],
     pub(super) zonelist: &'a [ZoneId],
-    pub(super) distances: &'a [u8],
     pub(super) cpu_nodes: &'a [NodeId],
+    /// Of all zones' `fast`.
+    pub(super) epoch: FastEpoch,
+    pub(super) plain: Plain,
+    pub(super) map: ListMap,
+    pub(super) grouping: bool,
+    pub(super) kinds: ZoneKinds,
+    pub(super) platform: P,
+    /// Constants of the tuning; the rest is each pcp's own.
+    pub(super) fixed: PcpParams,
+    /// [`policy`](Self::policy) is the one in force, and the same for the next ones.
+    pub(super) policy: Policy,
+    pub(super) distances: &'a [u8],
     pub(super) cache_slice_bytes: u64,
     /// Deltas of NUMA events, a CPU's zones side by side; empty where none are recorded.
     pub(super) numa: &'a [NumaDeltas],
@@ -93,8 +98,6 @@ pub struct Tables<'a, P> {
     /// The node of the CPU that came last.
     pub(super) coming: AtomicU32,
     pub(super) events: Events,
-    /// Of all zones' `fast`.
-    pub(super) epoch: FastEpoch,
 }
 
 /// A line that does not grow with the machine.
@@ -258,7 +261,9 @@ impl<'a, P: Platform> Tables<'a, P> {
         node: NodeId,
         highest: ZoneKind,
     ) -> impl Iterator<Item = &'a Zone> + use<'a, P> {
-        self.zones_of(node).filter(move |zone| zone.kind() <= highest && zone.managed() > 0)
+        let zones = self.zones;
+        let mut at = 0;
+        core::iter::from_fn(move || next_up_to(zones, &mut at, (node, highest)))
     }
     /// Whether memory is still to come online.
     #[inline]
@@ -274,7 +279,12 @@ impl<'a, P: Platform> Tables<'a, P> {
     /// The pcp of a (zone, CPU).
     #[inline(never)]
     pub(super) fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
-        &self.pcps[self.pcp_index(0, zone, cpu)]
+        // Most ask for that of the zone which the CPU prefers, of which the number of the CPU alone
+        // says where it is.
+        match own(self, cpu) {
+            Some(pcp) if pcp.zone == zone && pcp.owner == cpu => pcp,
+            _ => &self.pcps[self.pcp_index(0, zone, cpu)],
+        }
     }
     /// A build without history has no policy with lists of cold pages.
     #[cfg(not(feature = "history"))]
@@ -361,5 +371,21 @@ impl<'a, P: Platform> Tables<'a, P> {
         let Some(zone) = self.zone_of(pfn) else { return false };
         let word = PageWord(self.word(zone.frame(pfn)).load(Relaxed));
         matches!(word.state(), PageState::Allocated { order: held, .. } if held == order)
+    }
+}
+
+/// The next zone with memory of a node, up to this kind, from a position on.
+#[inline(never)]
+fn next_up_to<'a>(
+    zones: &'a [Zone],
+    at: &mut usize,
+    (node, highest): (NodeId, ZoneKind),
+) -> Option<&'a Zone> {
+    loop {
+        let zone = zones.get(*at)?;
+        *at += 1;
+        if zone.node == node && zone.kind() <= highest && zone.managed() > 0 {
+            return Some(zone);
+        }
     }
 }

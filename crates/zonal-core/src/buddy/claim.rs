@@ -37,7 +37,7 @@ impl Buddy {
             return self.look_beside_at_once(frames, batch, (policy, floor));
         }
         if batch.mode == Mode::Normal {
-            for order in (floor..=MAX).rev() {
+            for order in (floor..MAX + 1).rev() {
                 let Some(found) = self.find_fallback(order, request.mt) else { continue };
                 if !policy.can_steal(order, request.mt) {
                     break;
@@ -50,12 +50,13 @@ impl Buddy {
         if request.nofragment {
             return None;
         }
-        let mut orders = request.order.get()..=MAX;
+        let mut orders = request.order.get()..MAX + 1;
         let found = orders.find_map(|order| self.find_fallback(order, request.mt))?;
         Some(Fell { found, how: How::Single })
     }
 
     /// LB B.7 `find_fallback`.
+    #[inline(never)]
     fn find_fallback(&self, order: u32, mt: Migratetype) -> Option<Found> {
         let has_block = |from: Migratetype| self.nonempty[from.index()] >> order & 1 != 0;
         let mt = fallbacks(mt).iter().copied().find(|&from| has_block(from))?;

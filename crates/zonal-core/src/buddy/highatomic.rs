@@ -97,7 +97,7 @@ impl Buddy {
             return false;
         }
         let from = Migratetype::HighAtomic;
-        for order in 0..=MAX {
+        for order in 0..MAX + 1 {
             if self.nonempty[from.index()] >> order & 1 == 0 {
                 continue;
             }

@@ -30,6 +30,17 @@ impl PageWord {
                 || self.0 >> PCP_SHIFT == MOVING >> PCP_SHIFT && tag == TAG_CACHED)
     }
 
+    /// The type of the list that a block of this order is from, if that is handed out and no part
+    /// of a range: as [`state`](Self::state) tells.
+    #[inline]
+    pub(crate) const fn allocated_as(self, order: Order) -> Option<Migratetype> {
+        let held = TAG_ALLOCATED | (order.get() as u64) << ORDER_SHIFT;
+        if self.0 & (TAG_MASK | ORDER_MASK << ORDER_SHIFT) != held || self.0 >> PCP_END != 0 {
+            return None;
+        }
+        Migratetype::new((self.0 >> MT_SHIFT & MT_MASK) as u32)
+    }
+
     /// The same of another order, for the word of a block that is held; `order` is below 16.
     #[inline]
     pub(crate) const fn with_order(self, order: u32) -> PageWord {

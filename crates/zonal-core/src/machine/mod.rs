@@ -134,7 +134,7 @@ impl Layout {
             layout.numa = machine.zones.len() * machine.cpus.len();
         }
         let owners = (machine.cpus.len() * policy.pcp.free_lists.sets()) as u64;
-        if owners > CPUS_MAX as u64 {
+        if policy.pcp.free_lists.sets() > 1 && owners > CPUS_MAX as u64 {
             return Err(MachineError::TooMany("CPUs with lists", owners, CPUS_MAX as u64));
         }
         for zone in machine.zones {

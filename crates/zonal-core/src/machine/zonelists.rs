@@ -8,11 +8,7 @@ use super::spec::Machine;
 use crate::policy::walk::{ZonelistOrder, ZonelistPolicy};
 use crate::types::{NodeId, ZoneId, ZoneKind};
 use crate::zonelist::Node;
-use crate::zonelist::order::{NODES_MAX, NodeTable, fallback_order};
-
-/// Up to so many nodes lists are built in 200 bytes of stack, which a kernel has at boot; more take
-/// 12 KiB.
-const FEW_NODES: usize = 16;
+use crate::zonelist::order::{Distances, place_nodes};
 
 /// Entries of all lists. Sorted by nodes, the list of a node's own zones is the front of its other
 /// list; sorted by zones it needs its own place.
@@ -30,113 +26,53 @@ pub(super) fn entries(machine: &Machine<'_>, policy: &ZonelistPolicy) -> usize {
 
 /// Builds every node's lists into `nodes` and `entries`, which have room for nodes and for
 /// [`entries`]. The machine has been checked.
+#[inline(never)]
 pub(crate) fn build(
     machine: &Machine<'_>,
     policy: &ZonelistPolicy,
     nodes: &mut [Node],
     entries: &mut [ZoneId],
 ) {
-    match machine.nodes() {
-        0..=FEW_NODES => build_within::<FEW_NODES>(machine, policy, nodes, entries),
-        _ => build_within::<NODES_MAX>(machine, policy, nodes, entries),
+    let nodes = &mut nodes[..machine.nodes()];
+    for node in &mut *nodes {
+        (node.cpus, node.load) = (0, 0);
+        node.zones = (0, 0);
     }
-}
-
-/// The same, for at most `N` nodes: 12 bytes of stack for each.
-#[inline(never)]
-fn build_within<const N: usize>(
-    machine: &Machine<'_>,
-    policy: &ZonelistPolicy,
-    nodes: &mut [Node],
-    entries: &mut [ZoneId],
-) {
-    let (mut has_memory, mut has_cpu) = ([false; N], [false; N]);
-    let (mut load, mut order, mut zones_of) = ([0; N], [NodeId(0); N], [(0, 0); N]);
-    let room = Room {
-        has_memory: &mut has_memory,
-        has_cpu: &mut has_cpu,
-        load: &mut load,
-        order: &mut order,
-        zones_of: &mut zones_of,
-    };
-    build_in(room, machine, policy, nodes, entries);
-}
-
-/// What is known of each node while lists are built: entries of 0 at first, one for each node at
-/// least.
-struct Room<'r> {
-    has_memory: &'r mut [bool],
-    has_cpu: &'r mut [bool],
-    load: &'r mut [u32],
-    order: &'r mut [NodeId],
-    zones_of: &'r mut [(u16, u16)],
-}
-
-/// One copy for all sizes.
-#[inline(never)]
-fn build_in(
-    room: Room<'_>,
-    machine: &Machine<'_>,
-    policy: &ZonelistPolicy,
-    nodes: &mut [Node],
-    entries: &mut [ZoneId],
-) {
-    let count = machine.nodes();
-    let Room { has_memory, has_cpu, load, order, zones_of } = room;
     for (position, zone) in machine.zones.iter().enumerate() {
-        let node = zone.node.0 as usize;
-        has_memory[node] |= zone.kind != ZoneKind::Device;
-        let (first, end) = &mut zones_of[node];
+        if zone.kind == ZoneKind::Device {
+            continue;
+        }
+        let (first, end) = &mut nodes[zone.node.0 as usize].zones;
         *first = if *end == 0 { position as u16 } else { *first };
         *end = position as u16 + 1;
     }
-    nodes.iter_mut().for_each(|node| node.cpus = 0);
     for node in machine.cpus {
-        let node = node.0 as usize;
-        has_cpu[node] = true;
-        nodes[node].cpus += 1;
+        nodes[node.0 as usize].cpus += 1;
     }
-    let table = NodeTable::new(machine.distances, &has_memory[..count], &has_cpu[..count])
-        .expect("the machine was checked: its slices fit together")
-        .load_rule(policy.load);
-    let mut writer = Writer { machine, zones_of, entries, next: 0 };
-    for local in 0..count {
+    let distances = Distances { of: machine.distances, rule: policy.load };
+    let mut writer = Writer { machine, policy, nodes, entries, next: 0 };
+    for local in 0..writer.nodes.len() {
         let local = NodeId(local as u16);
-        let len = fallback_order(&table, local, load, order);
-        // Nobody is sent to private nodes.
-        let mut public = 0;
-        for at in 0..len {
-            if !policy.private.has(order[at]) {
-                order[public] = order[at];
-                public += 1;
-            }
-        }
-        let len = public;
+        let places = place_nodes(distances, local, writer.nodes);
         let first = writer.next;
-        let (end, own_first, own) = match policy.order {
-            ZonelistOrder::Node if policy.private.has(local) => {
-                writer.by_node(&order[..len], local);
-                let end = writer.next;
-                (end, end, writer.zones_of(local))
-            }
-            ZonelistOrder::Node => {
-                let own = writer.by_node(&order[..len], local);
-                (writer.next, first, own)
-            }
+        let (own, apart) = match policy.order {
+            ZonelistOrder::Node => (writer.by_node(places, local), policy.private.has(local)),
             #[cfg(feature = "history")]
             ZonelistOrder::Zone => {
-                writer.by_zone(&order[..len]);
-                let end = writer.next;
-                (end, end, writer.zones_of(local))
+                writer.by_zone(places);
+                (0, true)
             }
         };
+        let end = writer.next;
+        let (own_first, own) = if apart { (end, writer.zones_of(local)) } else { (first, own) };
         let list = &writer.entries[first..end];
         let ordinary = |zone: &&ZoneId| machine.zones[zone.0 as usize].kind <= ZoneKind::Normal;
         let preferred = list.iter().find(ordinary).or(list.first());
-        let node = &mut nodes[local.0 as usize];
-        (node.first, node.len) = (first as u32, list.len() as u32);
+        let preferred = *preferred.unwrap_or(&ZoneId(0));
+        let node = &mut writer.nodes[local.0 as usize];
+        (node.first, node.len) = (first as u32, (end - first) as u16);
         (node.own_first, node.own) = (own_first as u32, own);
-        node.preferred = *preferred.unwrap_or(&ZoneId(0));
+        node.preferred = preferred;
     }
 }
 
@@ -148,16 +84,22 @@ fn kinds() -> impl Iterator<Item = ZoneKind> {
 /// Writes lists consecutively.
 struct Writer<'a> {
     machine: &'a Machine<'a>,
-    /// By node: the position of its first zone, and the one behind its last.
-    zones_of: &'a [(u16, u16)],
+    policy: &'a ZonelistPolicy,
+    nodes: &'a mut [Node],
     entries: &'a mut [ZoneId],
     next: usize,
 }
 
 impl Writer<'_> {
+    /// The node at a place, unless it is private: nobody is sent there.
+    fn public(&self, place: usize) -> Option<NodeId> {
+        let node = self.nodes[place].placed;
+        (!self.policy.private.has(node)).then_some(node)
+    }
+
     /// The node's zone of this kind, if it has one.
     fn zone(&mut self, node: NodeId, kind: ZoneKind) {
-        let (first, end) = self.zones_of[node.0 as usize];
+        let (first, end) = self.nodes[node.0 as usize].zones;
         for zone in first..end {
             let spec = &self.machine.zones[usize::from(zone)];
             if (spec.node, spec.kind) == (node, kind) {
@@ -168,18 +110,21 @@ impl Writer<'_> {
     }
 
     /// A node's zones, from the highest kind down. Returns how many were written.
-    fn zones_of(&mut self, node: NodeId) -> u32 {
+    #[inline(never)]
+    fn zones_of(&mut self, node: NodeId) -> u16 {
         let begun = self.next;
         kinds().for_each(|kind| self.zone(node, kind));
-        (self.next - begun) as u32
+        (self.next - begun) as u16
     }
 
-    /// All zones, node after node. Returns how many are `local`'s; they come first.
-    fn by_node(&mut self, order: &[NodeId], local: NodeId) -> u32 {
+    /// All zones of the nodes at the first places, node after node. Returns how many are
+    /// `local`'s; they come first.
+    fn by_node(&mut self, places: usize, local: NodeId) -> u16 {
         let mut own = 0;
-        for node in order {
-            let zones = self.zones_of(*node);
-            own += if *node == local { zones } else { 0 };
+        for place in 0..places {
+            let Some(node) = self.public(place) else { continue };
+            let zones = self.zones_of(node);
+            own += if node == local { zones } else { 0 };
         }
         own
     }

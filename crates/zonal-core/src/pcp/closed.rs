@@ -32,6 +32,23 @@ pub struct Closed<'a> {
 
 impl MovesMagazines for Closed<'_> {}
 
+/// What the policy of a pcp that is opened may have. Code for what one that is compiled in has not
+/// is left out.
+#[derive(Clone, Copy)]
+pub(crate) struct Opening {
+    /// A budget.
+    pub has_budget: bool,
+    /// Its pcps track their swing.
+    pub tracks_swing: bool,
+    /// Any free of order 1 to 3 empties the lists: level 0 of the tuning.
+    pub is_eager: bool,
+}
+
+impl Opening {
+    /// That of a policy that is chosen at run time.
+    pub const ANY: Opening = Opening { has_budget: true, tracks_swing: true, is_eager: true };
+}
+
 /// A pcp whose gate is closed and whose sequences were not stopped: what is read of it may change
 /// while it is read, and nothing may be changed. Opens the gate when dropped.
 #[derive(Debug)]
@@ -117,23 +134,32 @@ impl<'a> Closed<'a> {
     }
     /// `high` within its bounds.
     pub fn high(&self) -> PageCount {
+        self.within(self.pcp.high())
+    }
+    /// This `high` within its bounds.
+    #[inline]
+    fn within(&self, high: u32) -> PageCount {
         let (min, max) = (self.pcp.high_min.load(Relaxed), self.pcp.high_max.load(Relaxed));
-        PageCount::new(clamp_hi_first(self.pcp.high.load(Relaxed), min, max))
+        PageCount::new(clamp_hi_first(high, min, max))
     }
 
     /// Asks for as much of the zone's budget as `pages` pages on the lists need. Returns the pages
     /// that the lists may hold; without a budget there is no limit (BUDGET-2).
-    #[inline(never)]
+    #[inline]
     pub fn cover(&mut self, pages: PageCount) -> PageCount {
-        let budget = &self.zone.budget;
-        if !budget.is_on() {
+        if !self.zone.budget.is_on() {
             return PageCount::MAX;
         }
         let granted = self.granted();
-        if granted >= pages {
-            return granted;
-        }
-        let granted = granted + budget.take(pages - granted);
+        if granted >= pages { granted } else { self.take_granted(pages) }
+    }
+
+    /// Where they need more than the pcp was granted.
+    #[cold]
+    #[inline(never)]
+    fn take_granted(&mut self, pages: PageCount) -> PageCount {
+        let granted = self.granted();
+        let granted = granted + self.zone.budget.take(pages - granted);
         self.pcp.granted.store(granted.get(), Relaxed);
         granted
     }
@@ -142,6 +168,17 @@ impl<'a> Closed<'a> {
     #[inline]
     fn granted(&self) -> PageCount {
         PageCount::new(self.pcp.granted.load(Relaxed))
+    }
+
+    /// Grants what is on the lists: pages that bypassed the decisions, such as those of a recorded
+    /// state that is set up.
+    #[cold]
+    #[inline(never)]
+    fn force_granted(&mut self) -> PageCount {
+        let granted = self.cover(self.count);
+        self.zone.budget.force(self.count - granted);
+        self.pcp.granted.store(self.count.get(), Relaxed);
+        self.count
     }
 
     /// Returns the pcp's grant beyond `pages` pages and beyond its contents.
@@ -167,10 +204,15 @@ impl<'a> Closed<'a> {
     }
 
     /// Makes `list` the one whose length the word holds.
+    #[inline]
     pub fn activate(&mut self, list: usize) {
-        if self.word.active() == list {
-            return;
+        if self.word.active() != list {
+            self.activate_other(list);
         }
+    }
+
+    #[inline(never)]
+    fn activate_other(&mut self, list: usize) {
         self.spill();
         let new = &self.pcp.lists[list];
         self.word = self.word.switched(list, new.len.load(Relaxed), new.pops.load(Relaxed));
@@ -189,15 +231,15 @@ impl<'a> Closed<'a> {
     }
 
     /// Lets the record have the pops that the word has no room for.
+    #[inline]
     fn fold_pops(&mut self) {
         if self.word.must_fold() {
-            let active = self.word.active();
-            self.spill();
-            self.activate(active);
+            self.activate_other(self.word.active());
         }
     }
 
     /// Takes the hottest block of `list`, counting an allocation; `free_count` is halved if `tune`.
+    #[inline]
     pub fn pop(&mut self, list: usize, tune: bool) -> Option<u32> {
         self.activate(list);
         if self.word.len() == 0 {
@@ -206,11 +248,11 @@ impl<'a> Closed<'a> {
         let frame = self.slot(list, self.word.len() - 1).load(Relaxed);
         let kept = self.word.free_count();
         self.word = self.word.popped();
+        self.count -= self.pcp.lists[list].pages_of(1);
         self.fold_pops();
         if !tune {
             self.set_free_count(kept, self.word.prev_high_order());
         }
-        self.count -= self.pcp.lists[list].pages_of(1);
         Some(frame)
     }
 
@@ -233,7 +275,8 @@ impl<'a> Closed<'a> {
     /// which would need a decision, or the end of the stack.
     pub fn room(&mut self, list: usize) -> u32 {
         self.activate(list);
-        self.set_limit();
+        let granted = if self.zone.budget.is_on() { self.granted() } else { PageCount::MAX };
+        self.set_limit(granted, Opening::ANY);
         let record = &self.pcp.lists[list];
         record.hi.load(Relaxed).saturating_sub(self.word.len())
     }
@@ -281,6 +324,7 @@ impl<'a> Closed<'a> {
 
     /// Puts a freed block on the hot end of `list`. The tuning state is the caller's business.
     /// `false`: the stack is full.
+    #[inline]
     pub fn push(&mut self, list: usize, frame: u32) -> bool {
         self.activate(list);
         if !self.make_room(list) {
@@ -292,16 +336,23 @@ impl<'a> Closed<'a> {
         true
     }
 
-    /// Moves the live part of the active `list` down when its hot end has reached the end.
+    /// Moves the live part of the active `list` down when its hot end has reached the end. `false`:
+    /// it is full.
+    #[inline]
     fn make_room(&mut self, list: usize) -> bool {
         let record = &self.pcp.lists[list];
         let lo = record.lo.load(Relaxed);
         if lo + self.word.len() < record.cap {
             return true;
         }
-        if lo == 0 {
-            return false;
-        }
+        lo != 0 && self.move_down(list, lo)
+    }
+
+    /// Moves it down from there. True.
+    #[cold]
+    #[inline(never)]
+    fn move_down(&self, list: usize, lo: u32) -> bool {
+        let record = &self.pcp.lists[list];
         let slots = &self.slots[record.base as usize..];
         let live = &slots[lo as usize..(lo + self.word.len()) as usize];
         copy_down(live, slots);
@@ -458,18 +509,19 @@ impl<'a> Closed<'a> {
 
     /// How long pushes may make the active list without a decision (PCP-4). The base of other
     /// lists' limits stays in the pcp: a list can become active without a closing.
-    fn set_limit(&self) {
-        let granted = if self.zone.budget.is_on() { self.granted() } else { PageCount::MAX };
-        let high = self.high();
+    #[inline]
+    fn set_limit(&self, granted: PageCount, may: Opening) {
+        let high_now = self.pcp.high();
+        let high = self.within(high_now);
         // Sizes were set: the next free brings `high` between its bounds, and no pop or push does.
-        let is_right = high.get() == self.pcp.high();
+        let is_right = high.get() == high_now;
         // Fast operations keep `count` below the limit, so it may be one more than was granted.
         let most = high.min(granted.saturating_add(PageCount::new(1)));
         let high = if is_right { most.get() } else { 0 };
         // Any free of order 1 to 3 empties the lists now, not only one behind another, which is all
         // that a fast operation looks for (LB E.10).
-        let eager = self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;
-        let high = high.min(self.set_stream());
+        let eager = may.is_eager && self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;
+        let high = if may.tracks_swing { high.min(self.set_stream()) } else { high };
         self.pcp.limit.store(if eager { 0 } else { high }, Relaxed);
         let active = self.word.active();
         if active >= NR_LISTS {
@@ -477,7 +529,7 @@ impl<'a> Closed<'a> {
         }
         let list = &self.pcp.lists[active];
         let eager = eager && list.prev_bits != 0;
-        let others = (self.count - self.active_pages()).get();
+        let others = (self.count - list.pages_of(self.word.len())).get();
         list.others.store(others, Relaxed);
         list.hi.store(list.limit(if eager { 0 } else { high }, others), Relaxed);
     }
@@ -490,7 +542,14 @@ impl<'a> Closed<'a> {
             return u32::MAX;
         }
         let cap = pcp.free_count_cap.load(Relaxed);
-        let ask = tune::stream_ask(self.zone.stream, &self.state_without_factor(), cap);
+        // What it asks about, and no more: a compiler drops no load of an atomic.
+        let state = PcpState {
+            count: self.count.get(),
+            free_count: self.word.free_count(),
+            swing: pcp.swing.load(Relaxed),
+            ..PcpState::default()
+        };
+        let ask = tune::stream_ask(self.zone.stream, &state, cap);
         // The fast path compares 16 bits; `free_count` never gets that far.
         pcp.free_high_threshold.store(ask.free_count.min(u32::from(u16::MAX)), Relaxed);
         ask.pages
@@ -499,13 +558,22 @@ impl<'a> Closed<'a> {
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
-        if self.zone.budget.is_on() && self.granted() < self.count {
-            // Pages that bypassed the decisions, such as those of a recorded state that is set up.
-            let granted = self.cover(self.count);
-            self.zone.budget.force(self.count - granted);
-            self.pcp.granted.store(self.count.get(), Relaxed);
+        self.open(Opening::ANY);
+    }
+}
+
+impl Closed<'_> {
+    /// Opens it, as a drop does, which must not follow.
+    #[inline(always)]
+    pub(crate) fn open(&mut self, may: Opening) {
+        let mut granted = PageCount::MAX;
+        if may.has_budget && self.zone.budget.is_on() {
+            granted = self.granted();
+            if granted < self.count {
+                granted = self.force_granted();
+            }
         }
-        self.set_limit();
+        self.set_limit(granted, may);
         // Under pressure every operation has something to decide (LB D.4 step 5, E.7); where events
         // are recorded each one has something to write, and a retired zone has none (ZONE-4).
         let fast = self.zone.fast.load(Relaxed);

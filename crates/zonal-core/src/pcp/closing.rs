@@ -69,7 +69,7 @@ impl Pcp {
         }
     }
 
-    #[inline(never)]
+    #[inline]
     fn shut_once<P: Platform>(&self, platform: &P) -> Result<(), Obstacle> {
         // Opened again where the platform cannot fence, and where it panics; nothing was changed.
         let taken = Taken::new(&self.gate).ok_or(Obstacle::Gate)?;

@@ -1,7 +1,7 @@
 //! Which per-CPU list a block belongs to (LB E.1).
 
 use crate::pcp::word::NR_LISTS;
-use crate::types::{Migratetype, NR_ORDERS, NR_PCP_MIGRATETYPES, Order, PAGEBLOCK_ORDER, choice};
+use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, Order, PAGEBLOCK_ORDER, choice};
 
 const NONE: u8 = u8::MAX;
 
@@ -43,10 +43,15 @@ impl FreeLists {
     }
 }
 
+/// Rows of the map, orders, and their columns, migratetypes: up to a power of two, so that no index
+/// needs a check.
+const ROWS: usize = NR_ORDERS.next_power_of_two();
+const COLUMNS: usize = NR_MIGRATETYPES.next_power_of_two();
+
 /// From (order, migratetype) to a list's index and back.
 #[derive(Clone, Copy, Debug)]
 pub struct ListMap {
-    index: [[u8; NR_PCP_MIGRATETYPES]; NR_ORDERS],
+    index: [[u8; COLUMNS]; ROWS],
     of: [(Order, Migratetype); NR_LISTS],
     len: usize,
 }
@@ -58,7 +63,8 @@ impl ListMap {
     pub fn new(orders: u16, huge: HugeLists, grouping: bool) -> ListMap {
         use Migratetype::{Movable, Reclaimable, Unmovable};
         let mut map = ListMap {
-            index: [[NONE; NR_PCP_MIGRATETYPES]; NR_ORDERS],
+            // A constant is filled in at once, not row by row.
+            index: const { [[NONE; COLUMNS]; ROWS] },
             of: [(Order::ZERO, Unmovable); NR_LISTS],
             len: 0,
         };
@@ -82,9 +88,11 @@ impl ListMap {
     }
 
     fn add(&mut self, order: Order, types: &[Migratetype]) {
+        let row = &mut self.index[order.index() % ROWS];
         for mt in types {
-            self.index[order.index()][mt.index()] = self.len as u8;
+            row[mt.index() % COLUMNS] = self.len as u8;
         }
+        row[Migratetype::HighAtomic.index()] = row[Migratetype::Movable.index()];
         self.of[self.len] = (order, types[0]);
         self.len += 1;
     }
@@ -93,12 +101,7 @@ impl ListMap {
     /// Isolate blocks have no list.
     #[inline]
     pub fn get(&self, order: Order, mt: Migratetype) -> Option<usize> {
-        let mt = match mt {
-            Migratetype::HighAtomic => Migratetype::Movable,
-            Migratetype::Isolate => return None,
-            mt => mt,
-        };
-        let index = self.index[order.index()][mt.index()];
+        let index = self.index[order.index() % ROWS][mt.index() % COLUMNS];
         (index != NONE).then_some(index as usize)
     }
 

@@ -1,7 +1,7 @@
 //! Per-CPU page lists: where blocks wait, how large the lists are and how they tune themselves.
 
 pub mod closed;
-mod closing;
+pub(crate) mod closing;
 pub mod depot;
 pub mod drain;
 pub(crate) mod front;

@@ -490,6 +490,25 @@ impl Pcp {
             && !is_closed(self.gate.load(Relaxed))
     }
 
+    /// A number that grows with each block that its lists or the range parked beside them get or
+    /// give, and with the CPU's own moves from and to the buddy. Exact only while nothing runs on
+    /// the CPU.
+    pub(crate) fn moves(&self) -> u64 {
+        let word = PcpWord(self.word.load(Relaxed));
+        let (parked, _) = self.parked.taken();
+        let events = &self.events;
+        let direct = events.direct_pages.load(Relaxed) + events.direct_freed.load(Relaxed);
+        let mut moves = direct.wrapping_add(2 * parked + u64::from(self.parked.pages() != 0));
+        for (index, list) in self.lists[..self.lists_used as usize].iter().enumerate() {
+            let pops = list.pops_with((word.active() == index).then_some(word));
+            // Its pops and its pushes (PCP-5).
+            let pushes = pops + u64::from(list.len_with(word, index)) + list.drained.load(Relaxed);
+            let both = pops + pushes;
+            moves = moves.wrapping_add(both.wrapping_sub(list.refilled.load(Relaxed)));
+        }
+        moves
+    }
+
     /// Counts of the pcp. Exact only while nothing runs on the CPU.
     pub fn totals(&self) -> PcpTotals {
         let word = PcpWord(self.word.load(Relaxed));

@@ -245,16 +245,19 @@ pub(crate) struct StreamAsk {
 /// is found at most as many pages later as they took off `free_count`.
 #[inline]
 pub(crate) const fn stream_ask(stream: u32, state: &PcpState, cap: u32) -> StreamAsk {
-    let least = stream_least(stream, state.swing);
-    let missing = least.saturating_sub(state.count).saturating_sub(LARGEST);
+    // With bits to spare: no sum has to stop at the last number.
+    let least = stream as u64 + state.swing as u64;
+    let missing = least.saturating_sub(state.count as u64 + LARGEST as u64);
     // The last free may have brought it above the cap. Behind a pop it comes to the cap again, and
     // no further.
     let now = min(state.free_count, cap);
-    let from = now.saturating_add(missing);
-    if missing == 0 || from <= cap {
-        return StreamAsk { free_count: max(from, stream_shortest(stream)), pages: u32::MAX };
+    let from = now as u64 + missing;
+    if missing == 0 || from <= cap as u64 {
+        let free_count = max(from as u32, stream_shortest(stream));
+        return StreamAsk { free_count, pages: u32::MAX };
     }
-    StreamAsk { free_count: u32::MAX, pages: least }
+    let pages = if least > u32::MAX as u64 { u32::MAX } else { least as u32 };
+    StreamAsk { free_count: u32::MAX, pages }
 }
 
 /// Before a block is taken from a list, whether or not the list has one (LB E.6). The bulk

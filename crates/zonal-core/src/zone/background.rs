@@ -85,8 +85,11 @@ impl Background {
 
     /// Asks for these pages too.
     pub fn request(&self, wanted: Wanted) -> Found {
-        let before =
-            self.change(|word| word & (ASLEEP | PRESENT) | Wanted::of(word).and(wanted).bits());
+        let wanted = wanted.bits();
+        // The larger one of both orders, and of both kinds.
+        let part = |word: u32, mask: u32| (word & mask).max(wanted & mask);
+        let both = |word: u32| part(word, ORDER) | part(word, HIGHEST);
+        let before = self.change(|word| word & (ASLEEP | PRESENT) | both(word));
         match before {
             _ if before & PRESENT == 0 => Found::Nobody,
             _ if before & ASLEEP == 0 => Found::Awake,

@@ -73,24 +73,20 @@ pub struct Zone {
     pub(crate) ready_by: u32,
     pub(crate) id: ZoneId,
     pub(crate) node: NodeId,
-    pub(crate) kind: Option<ZoneKind>,
+    pub(crate) kind: ZoneKind,
     /// Mixing types is put off while the zone's node has a DMA32 zone to fall back to; asked only
     /// where the policy says so (LB D.3).
     pub(crate) has_dma32_below: bool,
     pub(crate) start_pfn: u64,
     pub(crate) spanned: u64,
-    pub(crate) present: u64,
     /// Position of `start_pfn` in the table of frame words.
     pub(crate) frame_base: usize,
-    pub(crate) block_base: usize,
     /// What a page's pageblock number lacks to its place in the table of all pageblocks.
     pub(crate) block_shift: u64,
     pub(crate) block_count: usize,
     pub(crate) rights: ReserveRights,
     pub(crate) highatomic: HighAtomicCount,
     managed: AtomicU64,
-    /// Part of `managed` that never comes to the buddy.
-    withheld: AtomicU64,
     watermarks: [AtomicU64; 5],
     reserve: [AtomicU64; NR_ZONE_KINDS],
     pub(crate) batch: AtomicU32,
@@ -107,6 +103,11 @@ pub struct Zone {
     pub(crate) drift_mark: AtomicU64,
     /// How deltas of the zone's counters are updated.
     pub(crate) update: Update,
+    /// Position of its first pageblock in the table of all pageblocks.
+    pub(crate) block_base: usize,
+    pub(crate) present: u64,
+    /// Part of `managed` that never comes to the buddy.
+    withheld: AtomicU64,
     pub(crate) reclaim: ReclaimRecord,
     pub(crate) deferred: Deferred,
     /// Base pages whose words say "on a list" though they are on none (ZONE-5): an upper bound.
@@ -169,7 +170,7 @@ impl Zone {
     }
     /// Its kind.
     pub fn kind(&self) -> ZoneKind {
-        self.kind.unwrap_or(ZoneKind::Normal)
+        self.kind
     }
     /// First page frame.
     pub fn start_pfn(&self) -> Pfn {
@@ -428,8 +429,8 @@ impl Zone {
     #[inline]
     pub fn frames<'a>(&self, words: &'a [AtomicU64], blocks: &'a [AtomicU8]) -> Frames<'a> {
         let words = &words[self.frame_base..self.frame_base + self.spanned as usize];
-        Frames::new(words, self.blocks(blocks), self.start_pfn)
-            .expect("the layout was checked when the allocator was made")
+        // The layout was checked when the allocator was made.
+        Frames::of_checked(words, self.blocks(blocks), self.start_pfn)
     }
 }
 

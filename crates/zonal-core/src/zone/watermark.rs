@@ -310,9 +310,9 @@ pub(crate) fn lowmem_reserve(
     let mut row = [0; NR_ZONE_KINDS];
     if ratio[kind] != 0 && managed[kind] != 0 {
         let mut above = 0;
-        for (managed, reserve) in managed.iter().zip(&mut row).skip(kind + 1) {
-            above += managed;
-            *reserve = above / u64::from(ratio[kind]);
+        for highest in kind + 1..NR_ZONE_KINDS {
+            above += managed[highest];
+            row[highest] = above / u64::from(ratio[kind]);
         }
     }
     row

@@ -10,7 +10,7 @@
 pub mod cache;
 pub mod order;
 
-use crate::types::ZoneId;
+use crate::types::{NodeId, ZoneId};
 use crate::zone::background::Background;
 use crate::zone::reclaim::{ReclaimRecord, ScanCounters, Scans};
 #[cfg(feature = "history")]
@@ -18,14 +18,21 @@ use cache::{CacheStats, ZonelistCache};
 
 /// A node's part of the machine.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Node {
+    /// Where its list starts, and its length.
     pub(crate) first: u32,
-    pub(crate) len: u32,
-    /// Where the list of its own zones starts, and its length.
+    pub(crate) len: u16,
+    pub(crate) cpus: u16,
+    /// The same of the list of its own zones.
     pub(crate) own_first: u32,
-    pub(crate) own: u32,
-    pub(crate) cpus: u32,
+    pub(crate) own: u16,
     pub(crate) preferred: ZoneId,
+    /// While lists are built: its first zone that may be on them and the one behind the last, its
+    /// load (LB A.5), and which node has the place of this number.
+    pub(crate) zones: (u16, u16),
+    pub(crate) load: u16,
+    pub(crate) placed: NodeId,
     pub(crate) reclaim: ReclaimRecord,
     pub(crate) scans: ScanCounters,
     pub(crate) background: Background,
@@ -41,7 +48,7 @@ impl Node {
     }
     /// CPUs of the node.
     pub fn cpus(&self) -> u32 {
-        self.cpus
+        u32::from(self.cpus)
     }
     /// Pages that reclaim looked at and freed here.
     pub fn scans(&self) -> Scans {
@@ -60,6 +67,6 @@ impl Node {
     pub fn zonelist<'a>(&self, entries: &'a [ZoneId], this_node: bool) -> &'a [ZoneId] {
         let (first, len) =
             if this_node { (self.own_first, self.own) } else { (self.first, self.len) };
-        &entries[first as usize..(first + len) as usize]
+        &entries[first as usize..][..usize::from(len)]
     }
 }

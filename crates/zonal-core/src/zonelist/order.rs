@@ -6,8 +6,10 @@
 //! nodes in ascending order of their ids.
 //!
 //! A list is made by one sort: putting a node on it changes that node's load alone, so what the
-//! others cost stays as it is. The caller owns every slice; nothing is allocated.
+//! others cost stays as it is. It is made in memory of the caller's: slices, or where an allocator is
+//! made the records of its nodes. Nothing is allocated.
 
+use super::Node;
 use crate::policy::walk::NodeLoad;
 use crate::types::NodeId;
 
@@ -76,6 +78,10 @@ impl<'a> NodeTable<'a> {
         NodeTable { rule, ..self }
     }
 
+    fn distances(&self) -> Distances<'a> {
+        Distances { of: self.distance, rule: self.rule }
+    }
+
     /// Number of nodes.
     pub const fn nodes(&self) -> usize {
         self.has_memory.len()
@@ -88,6 +94,88 @@ impl<'a> NodeTable<'a> {
     pub const fn distance(&self, from: NodeId, to: NodeId) -> u8 {
         assert!((to.0 as usize) < self.nodes(), "a node that is not in the table");
         self.distance[from.0 as usize * self.nodes() + to.0 as usize]
+    }
+}
+
+/// Distances, row after row, and who is first among equally near nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Distances<'a> {
+    pub of: &'a [u8],
+    pub rule: NodeLoad,
+}
+
+/// Nodes of which an order is made, and the places that it has.
+pub(crate) trait Nodes {
+    /// How many there are.
+    fn count(&self) -> usize;
+    /// Whether the order of `local` has the node.
+    fn is_listed(&self, local: NodeId, node: NodeId) -> bool;
+    /// Whether the node has CPUs.
+    fn has_cpu(&self, node: NodeId) -> bool;
+    /// Its load.
+    fn load(&self, node: NodeId) -> u32;
+    /// Changes it.
+    fn set_load(&mut self, node: NodeId, load: u32);
+    /// The node at a place.
+    fn at(&self, place: usize) -> NodeId;
+    /// Puts a node there.
+    fn put(&mut self, place: usize, node: NodeId);
+}
+
+/// In the records of a machine's nodes.
+impl Nodes for [Node] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+    fn is_listed(&self, _: NodeId, node: NodeId) -> bool {
+        self[node.0 as usize].zones.1 > 0
+    }
+    fn has_cpu(&self, node: NodeId) -> bool {
+        self[node.0 as usize].cpus > 0
+    }
+    fn load(&self, node: NodeId) -> u32 {
+        self[node.0 as usize].load.into()
+    }
+    fn set_load(&mut self, node: NodeId, load: u32) {
+        self[node.0 as usize].load = load as u16;
+    }
+    fn at(&self, place: usize) -> NodeId {
+        self[place].placed
+    }
+    fn put(&mut self, place: usize, node: NodeId) {
+        self[place].placed = node;
+    }
+}
+
+/// By a table, in slices.
+struct Given<'t, 'a> {
+    table: &'t NodeTable<'a>,
+    load: &'t mut [u32],
+    order: &'t mut [NodeId],
+}
+
+impl Nodes for Given<'_, '_> {
+    fn count(&self) -> usize {
+        self.table.nodes()
+    }
+    fn is_listed(&self, local: NodeId, node: NodeId) -> bool {
+        let local_first = node == local && self.table.memoryless_first;
+        local_first || self.table.has_memory[node.0 as usize]
+    }
+    fn has_cpu(&self, node: NodeId) -> bool {
+        self.table.has_cpu[node.0 as usize]
+    }
+    fn load(&self, node: NodeId) -> u32 {
+        self.load[node.0 as usize]
+    }
+    fn set_load(&mut self, node: NodeId, load: u32) {
+        self.load[node.0 as usize] = load;
+    }
+    fn at(&self, place: usize) -> NodeId {
+        self.order[place]
+    }
+    fn put(&mut self, place: usize, node: NodeId) {
+        self.order[place] = node;
     }
 }
 
@@ -105,58 +193,57 @@ pub fn fallback_order(
     assert!((local.0 as usize) < table.nodes(), "{local:?} is not in the table");
     assert!(load.len() >= table.nodes(), "a load for each node");
     assert!(order.len() >= table.nodes(), "a place for each node");
+    place_nodes(table.distances(), local, &mut Given { table, load, order })
+}
+
+/// Puts the nodes that requests of `local` try at the first places, in order, and returns how many
+/// there are. The loads are carried from one call to the next.
+pub(crate) fn place_nodes<N: Nodes + ?Sized>(
+    distances: Distances<'_>,
+    local: NodeId,
+    nodes: &mut N,
+) -> usize {
     let mut len = 0;
-    for node in (0..table.nodes() as u16).map(NodeId) {
-        let local_first = node == local && table.memoryless_first;
-        if local_first || table.has_memory[node.0 as usize] {
-            order[len] = node;
+    for node in (0..nodes.count()).map(|node| NodeId(node as u16)) {
+        if nodes.is_listed(local, node) {
+            nodes.put(len, node);
             len += 1;
         }
     }
-    sort(table, local, load, &mut order[..len]);
+    sort(distances, local, len, nodes);
+    let row = local.0 as usize * nodes.count();
     let mut previous = local;
-    #[cfg_attr(not(feature = "history"), expect(unused_variables, reason = "read by old rules"))]
-    for (position, next) in order[..len].iter().enumerate() {
-        if table.distance(local, *next) != table.distance(local, previous) {
-            let load = &mut load[next.0 as usize];
-            match table.rule {
+    for place in 0..len {
+        let next = nodes.at(place);
+        let distance = |to: NodeId| distances.of[row + to.0 as usize];
+        if distance(next) != distance(previous) {
+            let load = match distances.rule {
                 #[cfg(feature = "history")]
-                NodeLoad::Countdown => *load = (table.nodes() - position) as u32,
-                NodeLoad::Accumulated => *load += 1,
-            }
+                NodeLoad::Countdown => (nodes.count() - place) as u32,
+                NodeLoad::Accumulated => nodes.load(next) + 1,
+            };
+            nodes.set_load(next, load);
         }
-        previous = *next;
+        previous = next;
     }
     len
 }
 
-/// Sorts by [`rank`], in place: a heap sort. The library's sorts are 6 KiB of code, and this one
-/// runs when an allocator is made.
-fn sort(table: &NodeTable<'_>, local: NodeId, load: &[u32], nodes: &mut [NodeId]) {
-    // First the heap is built, then its top goes behind it, again and again.
-    let mut at = nodes.len() / 2;
-    let mut end = nodes.len();
-    while at > 0 || end > 1 {
-        if at > 0 {
-            at -= 1;
-        } else {
-            end -= 1;
-            nodes.swap(0, end);
-        }
-        let mut parent = at;
-        loop {
-            let mut top = parent;
-            for child in (2 * parent + 1..end).take(2) {
-                let rank = |at: usize| rank(table, local, nodes[at], load);
-                if rank(child) > rank(top) {
-                    top = child;
-                }
+/// Sorts the first places by [`rank`], by exchanges over gaps that get shorter: little code, as it
+/// runs when an allocator is made. The library's sorts are 6 KiB.
+fn sort<N: Nodes + ?Sized>(distances: Distances<'_>, local: NodeId, len: usize, nodes: &mut N) {
+    let mut gap = len;
+    let mut sorted = len < 2;
+    while !sorted {
+        gap = (gap * 10 / 13).max(1);
+        sorted = gap == 1;
+        for place in gap..len {
+            let (one, other) = (nodes.at(place - gap), nodes.at(place));
+            if rank(distances, local, one, nodes) > rank(distances, local, other, nodes) {
+                nodes.put(place - gap, other);
+                nodes.put(place, one);
+                sorted = false;
             }
-            if top == parent {
-                break;
-            }
-            nodes.swap(parent, top);
-            parent = top;
         }
     }
 }
@@ -183,25 +270,35 @@ pub fn fallback_orders(
 /// Where `node` is on the list of `local`: the node itself first, then the cheapest; the lowest id
 /// among equals.
 #[inline(never)]
-fn rank(table: &NodeTable<'_>, local: NodeId, node: NodeId, load: &[u32]) -> u64 {
-    let cost = cost(table, local, node, load);
+fn rank<N: Nodes + ?Sized>(
+    distances: Distances<'_>,
+    local: NodeId,
+    node: NodeId,
+    nodes: &N,
+) -> u64 {
+    let cost = cost(distances, local, node, nodes);
     debug_assert!(cost < 1 << 47);
     u64::from(node != local) << 63 | cost << 16 | u64::from(node.0)
 }
 
 /// What it costs `local` to go to `node`: distance first, then a preference for higher ids and for
 /// nodes without CPUs, whose memory nobody else is near to, then load (LB A.5).
-fn cost(table: &NodeTable<'_>, local: NodeId, node: NodeId, load: &[u32]) -> u64 {
-    let distance = u64::from(table.distance(local, node));
-    let penalty = u64::from(node < local) + u64::from(table.has_cpu[node.0 as usize]);
+fn cost<N: Nodes + ?Sized>(
+    distances: Distances<'_>,
+    local: NodeId,
+    node: NodeId,
+    nodes: &N,
+) -> u64 {
+    let distance = distances.of[local.0 as usize * nodes.count() + node.0 as usize];
+    let penalty = u64::from(node < local) + u64::from(nodes.has_cpu(node));
     // Any difference in distance outweighs any load: those counted down are at most the number of
     // nodes, those accumulated at most one for each list.
-    let weight = match table.rule {
+    let weight = match distances.rule {
         #[cfg(feature = "history")]
-        NodeLoad::Countdown => NODES_MAX * table.nodes(),
+        NodeLoad::Countdown => NODES_MAX * nodes.count(),
         NodeLoad::Accumulated => NODES_MAX,
     };
-    (distance + penalty) * weight as u64 + u64::from(load[node.0 as usize])
+    (u64::from(distance) + penalty) * weight as u64 + u64::from(nodes.load(node))
 }
 
 impl core::fmt::Display for NodeTableError {
@@ -241,6 +338,10 @@ mod tests {
             flat[n * nodes..][..len as usize].iter().map(|id| id.0).collect()
         };
         (lens.iter().enumerate().map(row).collect(), load)
+    }
+
+    fn cost(table: &NodeTable<'_>, local: NodeId, node: NodeId, load: &mut [u32]) -> u64 {
+        super::cost(table.distances(), local, node, &Given { table, load, order: &mut [] })
     }
 
     fn uniform(nodes: usize) -> Vec<u8> {
@@ -290,12 +391,27 @@ mod tests {
             for (_, rule) in <NodeLoad as Choice>::ALL {
             let table = NodeTable { memoryless_first, ..table }.load_rule(*rule);
             let (mut load, mut load_by_one) = (vec![0; nodes], vec![0; nodes]);
+            let record = |node: usize| Node {
+                zones: (0, u16::from(memory[node])),
+                cpus: u16::from(cpu[node]),
+                ..Node::default()
+            };
+            let mut records: Vec<Node> = (0..nodes).map(record).collect();
             for local in (0..nodes as u16).map(NodeId) {
                 let mut order = vec![NodeId(0); nodes];
                 let len = fallback_order(&table, local, &mut load, &mut order);
                 let want = one_by_one(&table, local, &mut load_by_one);
                 proptest::prop_assert_eq!(&order[..len], &want[..]);
                 proptest::prop_assert_eq!(&load, &load_by_one);
+                // In the nodes' records as in slices; those know no node without memory.
+                if memoryless_first {
+                    continue;
+                }
+                let places = place_nodes(table.distances(), local, &mut records[..]);
+                let placed: Vec<NodeId> = records.iter().map(|node| node.placed).collect();
+                proptest::prop_assert_eq!(&placed[..places], &want[..]);
+                let loads: Vec<u32> = records.iter().map(|node| node.load.into()).collect();
+                proptest::prop_assert_eq!(&loads, &load_by_one);
             }
             }
         }

@@ -27,12 +27,15 @@ impl<P: Platform> CpuOps<'_, '_, P> {
         let on = ops.on;
         let frame = ops.zone.frame(pfn);
         let pcp = on.pcp_for(ops.zone.id, self.cpu, cold);
-        if let Some(list) = on.map.get(order, ops.pageblock_type(pfn))
-            && let Some(mut closed) = PcpOps::try_close(ops, pcp)
-            && closed.push_claimed(list, frame, order)
-        {
-            closed.stay_ready();
-            return;
+        if let Some(list) = on.map.get(order, ops.pageblock_type(pfn)) {
+            let mut closed = PcpOps::try_close(ops, pcp);
+            // Where it is: a copy takes as much as the push.
+            if let Some(closed) = closed.as_mut()
+                && closed.push_claimed(list, frame, order)
+            {
+                closed.stay_ready();
+                return;
+            }
         }
         ops.free_direct(pcp, pfn, order);
     }

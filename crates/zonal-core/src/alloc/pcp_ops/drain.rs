@@ -5,7 +5,7 @@ use super::depot::row_words;
 use super::run::RUN;
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
-use crate::lanes::{are_row, are_u64s, store_u64s};
+use crate::lanes::{WIDE, are_row, are_u64s, store_u64s};
 use crate::pcp::drain::Walk;
 use crate::pcp::tune::{self, BulkFree};
 use crate::platform::{Platform, Step};
@@ -49,7 +49,7 @@ impl Drain<'_> {
 impl<'a, P: Platform> PcpOps<'_, 'a, P> {
     /// Takes back a block whose word the caller has claimed. `false`: the list has no room for it,
     /// and its word names no CPU, so that nobody frees it once more before the caller does.
-    #[inline]
+    #[inline(never)]
     pub fn push_claimed(&mut self, list: usize, frame: u32, order: Order) -> bool {
         let record = &self.closed.pcp.lists[list];
         let word = self.ops.on.word(frame);
@@ -64,10 +64,10 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
 
     /// Pushes a block whose word says it is on this pcp, and drains the excess. `false`: the stack
     /// is full and could not be drained, nothing was done.
+    #[inline]
     fn push_block(&mut self, list: usize, frame: u32, order: Order) -> bool {
         let ops = self.ops;
         let pcp = self.closed.pcp;
-        let params = ops.params(pcp);
         let (before, pages) = (self.closed.state_without_factor(), PageCount::of_blocks(1, order));
         if self.cover(self.closed.count() + pages) < self.closed.count() + pages {
             // The budget is used up: what others may need more goes.
@@ -77,13 +77,11 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
                 return false;
             }
         }
-        if !self.closed.push(list, frame) {
-            pcp.events.overflows.fetch_add(1, Relaxed);
-            self.drain_pages(PageCount::new(params.bulk_max()), list);
-            if !self.closed.push(list, frame) {
-                return false;
-            }
+        if !self.closed.push(list, frame) && !self.push_full(list, frame) {
+            return false;
         }
+        // Read here, where they are used: they are many.
+        let params = ops.params(pcp);
         let mut state = tune::PcpState { count: (self.closed.count() - pages).get(), ..before };
         let bulk = tune::commit_free(&mut state, &params, ops.pressure(), order);
         self.closed.set_state_without_factor(&state);
@@ -95,6 +93,16 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
         // So that pushes to come need no decision.
         self.cover(self.closed.high());
         true
+    }
+
+    /// The push onto a stack that is full, which is drained first. `false`: it is still.
+    #[cold]
+    #[inline(never)]
+    fn push_full(&mut self, list: usize, frame: u32) -> bool {
+        let pcp = self.closed.pcp;
+        pcp.events.overflows.fetch_add(1, Relaxed);
+        self.drain_pages(PageCount::new(self.ops.params(pcp).bulk_max()), list);
+        self.closed.push(list, frame)
     }
 
     /// One bulk free: at least `pages` base pages (whole blocks), of each list the coldest first.
@@ -237,7 +245,8 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
         let slots = &slots[..1 << aligned.min(most).min(PAGEBLOCK_ORDER.get())];
         let frame = |at: u32| if up { first.wrapping_add(at) } else { first.wrapping_sub(at) };
         let mut run = 0;
-        for slots in slots.as_chunks::<RUN>().0 {
+        let rows = if WIDE { slots.as_chunks::<RUN>().0 } else { &[] };
+        for slots in rows {
             let words = row_words(on.words, frame(run), up);
             let follows = are_row(slots, frame(run), up)
                 && words.is_some_and(|words| are_u64s(words, cached));
@@ -253,7 +262,8 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
                 run += 1;
                 follows
             };
-            run = slots.iter().take(RUN).take_while(follows).count() as u32;
+            let most = if WIDE { RUN } else { slots.len() };
+            run = slots.iter().take(most).take_while(follows).count() as u32;
         }
         let run = run.max(1).ilog2();
         (first.min(frame((1 << run) - 1)), run)
@@ -264,7 +274,7 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
     fn join_words(&self, frame: u32, run: u32) {
         let head = PageWord(self.closed.pcp.lists[0].cached).with_order(run);
         let words = &self.ops.on.words[frame as usize..(frame as usize) + (1 << run)];
-        let (runs, rest) = words.as_chunks::<RUN>();
+        let (runs, rest) = if WIDE { words.as_chunks::<RUN>() } else { (&[][..], words) };
         runs.iter().for_each(|words| store_u64s(words, PageWord::NONE.0));
         rest.iter().for_each(|word| word.store(PageWord::NONE.0, Relaxed));
         words[0].store(head.0, Relaxed);

@@ -8,19 +8,23 @@
 //! | `depot` | whole magazines between the pcp and its depot | |
 //! | `blocks` | whole blocks in the bulk calls | |
 //! | `bulk` | many order-0 pages to and from a list | D.9 |
+//! | `of_policy` | a closed pcp opened, by the policy that is compiled in | |
 //! | `run` | page words of neighbouring frames | |
 
 mod blocks;
 mod bulk;
 mod depot;
 mod drain;
+mod of_policy;
 mod refill;
 pub(super) mod run;
+
+pub(super) use of_policy::OfPolicy;
 
 use super::zone_ops::ZoneOps;
 use crate::buddy::largest_blocks;
 use crate::frame::{PageWord, claim};
-use crate::pcp::closed::Closed;
+use crate::pcp::closing::Shut;
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::policy::Policy;
@@ -31,7 +35,7 @@ use crate::types::{Migratetype, PageCount};
 #[derive(Debug)]
 pub(super) struct PcpOps<'s, 'a, P: Platform> {
     pub ops: ZoneOps<'s, 'a, P>,
-    pub closed: Closed<'a>,
+    pub closed: OfPolicy<'a, P>,
     /// Dropped behind the closed pcp: nothing interrupts while it is closed.
     _masked: Masked<'s, P>,
 }
@@ -50,14 +54,19 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
         Self::close_if(ops, pcp, false)
     }
 
-    /// The one or (not `at_once`) the other.
-    #[inline]
+    /// The one or (not `at_once`) the other. One function for all: a closing is much code.
+    #[inline(never)]
     pub fn close_if(ops: ZoneOps<'s, 'a, P>, pcp: &'a Pcp, at_once: bool) -> Option<Self> {
         let _masked = Masked::new(&ops.on.platform);
         let platform = &ops.on.platform;
         let shut = if at_once { pcp.shut(platform) } else { pcp.shut_patiently(platform) };
-        let closed = shut?.closed(ops.zone, ops.on.slots);
-        Some(PcpOps { ops, closed, _masked }.without_parked())
+        let shut = shut?;
+        if P::KEEPS_RANGES && pcp.parked.pages() != 0 {
+            return Some(Self::unparked(ops, shut, _masked));
+        }
+        // Made where it stays: a copy takes as much as the closing.
+        let closed = OfPolicy::new(shut.closed(ops.zone, ops.on.slots));
+        Some(PcpOps { ops, closed, _masked })
     }
 
     /// [`Closed::cover`], which needs no code where a policy without a budget is compiled in.
@@ -79,17 +88,16 @@ impl<'s, 'a, P: Platform> PcpOps<'s, 'a, P> {
     }
 
     /// Whatever is parked goes first (PARK-1).
-    #[inline(always)]
-    fn without_parked(mut self) -> Self {
-        if P::KEEPS_RANGES && self.closed.pcp.parked.pages() != 0 {
-            self.unpark();
-        }
-        self
+    #[cold]
+    #[inline(never)]
+    fn unparked(ops: ZoneOps<'s, 'a, P>, shut: Shut<'a>, _masked: Masked<'s, P>) -> Self {
+        let closed = OfPolicy::new(shut.closed(ops.zone, ops.on.slots));
+        let mut closed = PcpOps { ops, closed, _masked };
+        closed.unpark();
+        closed
     }
 
     /// Frees the blocks of a parked range.
-    #[cold]
-    #[inline(never)]
     fn unpark(&mut self) {
         let (ops, pcp) = (self.ops, self.closed.pcp);
         let Some((frame, pages)) = pcp.parked.take() else { return };

@@ -128,7 +128,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let some = buddy.take_part(
             frames,
             (batch, self.ops.on.fallback()),
-            &mut |event| self.ops.on_fallback(event, &mut boosts),
+            &mut self.ops.on_fallback(&mut boosts),
             |idx, pieces| self.give_run(list, sink, idx, pieces),
         );
         let pcp = self.closed.pcp;

@@ -15,7 +15,7 @@ impl<P: Platform> Search<'_, '_, P> {
     #[inline]
     pub fn many<T>(&self, pages: &mut [T], make: &impl Fn(Pfn) -> T) -> usize {
         let on = self.on;
-        let preferred = self.preferred();
+        let preferred = self.preferred;
         let wanted = pages.len() as u64;
         let enough = self.zonelist.iter().map(|id| on.zone(*id)).find(|zone| {
             let snapshot = zone.snapshot(self.highest);

@@ -51,6 +51,8 @@ pub(super) struct Search<'s, 'a, P> {
     pub highest: ZoneKind,
     /// Zones that it may try, from the first one that it may use.
     pub zonelist: &'a [ZoneId],
+    /// That one.
+    pub preferred: &'a Zone,
     /// Position of that one on its node's list.
     #[cfg(feature = "history")]
     pub first: u32,
@@ -85,10 +87,11 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         }
         let this_node = gfp.contains(Gfp::THISNODE);
         let zonelist = on.zonelist(node, this_node);
-        let usable = |zone: &ZoneId| on.zone(*zone).kind() <= highest;
-        let first = zonelist.iter().position(usable).ok_or(refuse(Refusal::NoZone(node)))?;
+        let mut zones = zonelist.iter().map(|id| on.zone(*id)).enumerate();
+        let usable = zones.find(|(_, zone)| zone.kind() <= highest);
+        let (first, preferred) = usable.ok_or(refuse(Refusal::NoZone(node)))?;
         let zonelist = &zonelist[first..];
-        let nofragment = on.grouping() && keeps_types_apart(on, on.zone(zonelist[0]));
+        let nofragment = on.grouping() && keeps_types_apart(on, preferred);
         let policy = &on.policy().zonelist;
         let spreads_dirty = policy.dirty == DirtySpread::Node && gfp.contains(Gfp::WRITE);
         let passes = policy.reclaiming == ReclaimingNodes::Passed;
@@ -104,6 +107,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
             mt,
             highest,
             zonelist,
+            preferred,
             #[cfg(feature = "history")]
             first: first as u32,
             nofragment,
@@ -124,10 +128,6 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     fn allows(&self, zone: &Zone) -> bool {
         zone.kind() <= self.highest
     }
-    /// The first zone the request may use.
-    pub fn preferred(&self) -> &'a Zone {
-        self.on.zone(self.zonelist[0])
-    }
     /// The zones the request may use, each with its position on the list.
     #[cfg(feature = "history")]
     pub fn usable(&self) -> impl Iterator<Item = (usize, &'a Zone)> {
@@ -136,8 +136,20 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     }
     /// The zones the request may use.
     pub fn allowed(&self) -> impl Iterator<Item = &'a Zone> {
-        let zones = self.zonelist.iter().map(|id| self.on.zone(*id));
-        zones.filter(move |zone| self.allows(zone))
+        let mut at = 0;
+        core::iter::from_fn(move || self.next_allowed(&mut at))
+    }
+    /// The next one of them from a position on. A function of its own: many go through them, and
+    /// none of those is quick.
+    #[inline(never)]
+    fn next_allowed(&self, at: &mut usize) -> Option<&'a Zone> {
+        loop {
+            let zone = self.on.zone(*self.zonelist.get(*at)?);
+            *at += 1;
+            if self.allows(zone) {
+                return Some(zone);
+            }
+        }
     }
     /// The request's zones, the first of each run of zones of one node (LB D.6).
     pub fn each_node(&self, mut first: impl FnMut(&'a Zone)) {
@@ -182,7 +194,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     #[cold]
     #[inline(never)]
     pub fn refusal(&self, flags: AllocFlags) -> AllocError {
-        let zone = self.allowed().last().unwrap_or(self.preferred());
+        let zone = self.allowed().last().unwrap_or(self.preferred);
         let free = self.zone_ops(zone).free_or_cached();
         let snapshot = ZoneSnapshot { free, ..zone.snapshot(self.highest) };
         let watermark = watermark_of(flags);

@@ -145,7 +145,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     }
 
     fn want(&self, flags: AllocFlags) -> Want {
-        let preferred = self.preferred().id;
+        let preferred = self.preferred.id;
         Want { order: Order::ZERO, mt: self.mt, flags, preferred, cold: false }
     }
 
@@ -267,7 +267,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
 
     /// Why no zone gave the pages, from the last zone that the request may use.
     fn range_refusal(&self, flags: AllocFlags, pages: u64) -> Refusal {
-        let zone = self.allowed().last().unwrap_or(self.preferred());
+        let zone = self.allowed().last().unwrap_or(self.preferred);
         self.range_refusal_of(zone, flags, pages)
     }
 

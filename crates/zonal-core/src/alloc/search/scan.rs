@@ -56,7 +56,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         }
         let mut place = Place::first(visit, flags);
         while let Some(zone) = place.next_zone(self, visit) {
-            let walk = Walk { search: self, flags: place.flags, preferred: self.preferred() };
+            let walk = Walk { search: self, flags: place.flags };
             if let Some(block) = visit.serve(&walk, zone) {
                 return Some(block);
             }
@@ -79,9 +79,8 @@ impl Place {
         search: &Search<'_, 'a, P>,
         visit: &mut V,
     ) -> Option<&'a Zone> {
-        let preferred = search.preferred();
         loop {
-            let walk = Walk { search, flags: self.flags, preferred };
+            let walk = Walk { search, flags: self.flags };
             while let Some(id) = search.zonelist.get(self.at as usize) {
                 self.at += 1;
                 let zone = search.on.zone(*id);

@@ -61,6 +61,8 @@ impl Drains {
 #[derive(Clone, Copy)]
 enum At {
     Begins,
+    /// The same, with rights that are known.
+    BeginsWith,
     /// The walk with the min watermark found nothing.
     Short,
     Reclaims(Reclaims),
@@ -107,15 +109,15 @@ pub struct Slow {
 
 impl Slow {
     /// For a block, with the platform's last resort.
-    pub fn of_block<P: Platform>(search: &Search<'_, '_, P>) -> Slow {
-        let flags = slow_flags(search.gfp, search.order);
-        Slow { at: At::Begins, then: Then::Last, lasts: 0, flags }
+    pub fn of_block() -> Slow {
+        // Its rights follow from the request once it begins: most never do.
+        Slow { at: At::Begins, then: Then::Last, lasts: 0, flags: AllocFlags::WMARK_MIN }
     }
 
     /// For pages in a row.
     pub fn of_range<P: Platform>(search: &Search<'_, '_, P>) -> Slow {
         let flags = slow_flags(search.gfp, Order::ZERO);
-        Slow { at: At::Begins, then: Then::Refuse, lasts: 0, flags }
+        Slow { at: At::BeginsWith, then: Then::Refuse, lasts: 0, flags }
     }
 
     /// For what drains alone can bring, with these rights.
@@ -142,10 +144,13 @@ impl Slow {
     #[cold]
     #[inline(never)]
     fn next<P: Platform>(&mut self, search: &Search<'_, '_, P>, drained: u64) -> Next {
+        if let At::Begins = self.at {
+            self.flags = slow_flags(search.gfp, search.order);
+        }
         let flags = self.flags;
         loop {
             match self.at {
-                At::Begins => {
+                At::Begins | At::BeginsWith => {
                     search.begin_slowly(flags);
                     self.at = At::Short;
                     return Next::Walk(flags);
@@ -255,25 +260,27 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     #[inline]
     pub fn block(&mut self) -> Result<Pfn, AllocError> {
         let gfp = self.gfp;
-        let mut slow = Slow::of_block(self);
-        let (mut next, mut drained) = (Next::Walk(self.first_flags()), 0);
+        let mut slow = Slow::of_block();
+        let mut flags = self.first_flags();
         // One place from which it walks: so the walk needs no frame of its own.
         loop {
-            match next {
-                Next::Walk(flags) | Next::Look(flags) => {
-                    if let Next::Look(_) = next {
-                        self.gfp = gfp.without(Gfp::DIRECT_RECLAIM);
-                    }
-                    if let Some(pfn) = self.scan(flags) {
-                        return Ok(pfn);
-                    }
-                    self.gfp = gfp;
-                }
-                Next::DrainAll => drained = drain_all(self.on),
-                Next::DrainOpen => drained = self.drain_open(),
-                Next::Refuse => return Err(self.refuse(slow.flags)),
+            if let Some(pfn) = self.scan(flags) {
+                return Ok(pfn);
             }
-            next = slow.next(self, drained);
+            self.gfp = gfp;
+            let mut drained = 0;
+            flags = loop {
+                match slow.next(self, drained) {
+                    Next::Walk(flags) => break flags,
+                    Next::Look(flags) => {
+                        self.gfp = gfp.without(Gfp::DIRECT_RECLAIM);
+                        break flags;
+                    }
+                    Next::DrainAll => drained = drain_all(self.on),
+                    Next::DrainOpen => drained = self.drain_open(),
+                    Next::Refuse => return Err(self.refuse(slow.flags)),
+                }
+            };
         }
     }
 
@@ -317,7 +324,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         if next.fetch_update(Relaxed, Relaxed, due).is_err() {
             return;
         }
-        let node = self.preferred().node;
+        let node = self.preferred.node;
         for zone in self.allowed().filter(|zone| zone.node == node) {
             let ops = self.zone_ops(zone);
             let _locked = ops.lock();
@@ -344,7 +351,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
         let reclaimer = self.on.platform.reclaimer().filter(|_| may);
         let Some(reclaimer) = reclaimer else { return false };
         self.on.reclaim.events.count_out_of_memory();
-        let node = self.preferred().node;
+        let node = self.preferred.node;
         reclaimer.out_of_memory(&OutOfMemory { gfp, order, node })
     }
 
@@ -373,7 +380,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     pub fn draining_may_help(&self, flags: AllocFlags) -> bool {
         self.allowed().any(|zone| {
             let ops = self.zone_ops(zone);
-            if ops.pcps().any(Pcp::is_closed) {
+            if ops.sum_of(|pcp| u64::from(pcp.is_closed())) != 0 {
                 return true;
             }
             let free = ops.free_or_cached();
@@ -412,26 +419,20 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     fn pcps_in_use(&self) -> bool {
         self.allowed().any(|zone| {
             let ops = self.zone_ops(zone);
-            ops.pcps().any(|pcp| !pcp.seems_empty())
+            ops.sum_of(|pcp| u64::from(!pcp.seems_empty())) != 0
                 || ops.depots_in_use()
                 || ops.owned().pages() > 0
         })
     }
 
-    /// Pages that were allocated and freed in the request's zones so far, and batches that came to
+    /// Blocks that were allocated and freed in the request's zones so far, and batches that came to
     /// depots and left them. While it stands still and the pcps are empty, what the walk saw of one
     /// zone is still true when it has seen the last; otherwise a block may have been freed in a
     /// zone already tested, and one taken ahead of the walk.
     fn activity(&self) -> u64 {
-        let of_pcp = |pcp: &Pcp| {
-            let totals = pcp.totals();
-            let direct = pcp.events.direct_pages.load(Relaxed);
-            let direct = direct + pcp.events.direct_freed.load(Relaxed);
-            totals.popped_pages + totals.pushed_pages + direct
-        };
         let of_zone = |zone: &'a Zone| {
             let ops = self.zone_ops(zone);
-            ops.pcps().map(of_pcp).fold(ops.depot_changes(), u64::wrapping_add)
+            ops.depot_changes().wrapping_add(ops.sum_of(Pcp::moves))
         };
         self.allowed().map(of_zone).fold(0, u64::wrapping_add)
     }

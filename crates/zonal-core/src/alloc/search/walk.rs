@@ -19,8 +19,6 @@ use crate::zone::watermark::Watermark;
 pub struct Walk<'w, 's, 'a, P> {
     pub search: &'w Search<'s, 'a, P>,
     pub flags: AllocFlags,
-    /// The first zone the request may use.
-    pub preferred: &'a Zone,
 }
 
 /// How a zone stands to its watermarks.
@@ -115,7 +113,7 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
     pub fn stays_on_node<V: Visit<'a, P>>(&self, visit: &mut V, zone: &'a Zone) -> Result<(), ()> {
         let leaves = self.flags.contains(AllocFlags::NOFRAGMENT)
             && self.search.on.nodes.len() > 1
-            && zone.node != self.preferred.node;
+            && zone.node != self.search.preferred.node;
         if leaves {
             visit.see(Seen::Stops(zone));
             return Err(());
@@ -174,7 +172,7 @@ impl<'s, 'a, P: Platform> Walk<'_, 's, 'a, P> {
     /// Whether the zone is near enough to be reclaimed rather than passed (LB D.4 step d).
     pub fn reclaims(&self, zone: &Zone) -> bool {
         let on = self.search.on;
-        let distance = || on.distance(self.preferred.node, zone.node);
+        let distance = || on.distance(self.search.preferred.node, zone.node);
         on.reclaim.is_on() && on.reclaim.distance.allows(distance())
     }
 
@@ -219,14 +217,21 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     pub fn take(&self, zone: &'a Zone, flags: AllocFlags) -> Option<Pfn> {
         let listed = self.take_listed(zone, flags);
         let taken = listed.or_else(|| self.take_direct(zone, flags))?;
-        self.end_take(zone, flags, taken);
+        // Most need not be looked at again.
+        if zone.node != self.preferred.node
+            || flags.contains(AllocFlags::HIGHATOMIC)
+            || zone.has(BOOSTED)
+            || self.on.policy().numa.records()
+        {
+            self.end_take(zone, flags, taken);
+        }
         Some(taken)
     }
 
     /// What it wants of a zone.
     #[inline]
     fn want_of(&self, flags: AllocFlags) -> Want {
-        let (preferred, cold) = (self.preferred().id, self.gfp.contains(Gfp::COLD));
+        let (preferred, cold) = (self.preferred.id, self.gfp.contains(Gfp::COLD));
         Want { order: self.order, mt: self.mt, flags, preferred, cold }
     }
 
@@ -242,6 +247,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     }
 
     /// What follows where a block was taken.
+    #[cold]
     #[inline(never)]
     fn end_take(&self, zone: &'a Zone, flags: AllocFlags, pfn: Pfn) {
         let on = self.on;

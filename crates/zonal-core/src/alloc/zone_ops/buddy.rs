@@ -46,9 +46,8 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             idx = high_atomic(buddy);
         }
         idx = idx.or_else(|| {
-            buddy.take(frames, want.of_buddy(), &self.on.fallback(), &mut |event| {
-                self.on_fallback(event, &mut boosts);
-            })
+            let report = &mut self.on_fallback(&mut boosts);
+            buddy.take(frames, want.of_buddy(), &self.on.fallback(), report)
         });
         if want.flags.intersects(AllocFlags::OOM | AllocFlags::NON_BLOCK) {
             idx = idx.or_else(|| high_atomic(buddy));
@@ -66,14 +65,17 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         pfn
     }
 
-    pub fn on_fallback(self, event: Fallback, boosts: &mut u32) {
-        match event {
+    /// Counts how blocks fall back, and the boosts that are due for it. One function for all who
+    /// take blocks.
+    pub fn on_fallback(self, boosts: &mut u32) -> impl FnMut(Fallback) {
+        let events = &self.on.events;
+        move |event| match event {
             Fallback::Boost => *boosts += 1,
             Fallback::Taken(taken) if taken.claimed => {
-                self.on.events.claims.fetch_add(1, Relaxed);
+                events.claims.fetch_add(1, Relaxed);
             }
             Fallback::Taken(_) => {
-                self.on.events.steals.fetch_add(1, Relaxed);
+                events.steals.fetch_add(1, Relaxed);
             }
         }
     }
@@ -119,32 +121,41 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     }
 
     /// Checks that the block is handed out with this order, and takes it out of the owner's hands.
+    #[inline]
     pub fn claim_word(self, pfn: Pfn, frame: u32, order: Order) -> Result<PageWord, FreeError> {
         let word = self.on.word(frame);
         let held = PageWord(word.load(Relaxed));
+        match held.allocated_as(order) {
+            Some(mt) if claim::exchange(word, held.0, PageWord::moving(order, mt, None).0) => {
+                Ok(held)
+            }
+            _ => Err(self.unclaimed(pfn, held, order)),
+        }
+    }
+
+    /// Why a block that has this word is not claimed.
+    #[cold]
+    #[inline(never)]
+    fn unclaimed(self, pfn: Pfn, held: PageWord, order: Order) -> FreeError {
         let zone = self.zone.id;
         match held.state() {
-            PageState::Allocated { order: actual, mt, .. } if actual == order => {
-                match claim::exchange(word, held.0, PageWord::moving(order, mt, None).0) {
-                    true => Ok(held),
-                    false => Err(FreeError::DoubleFree { pfn, order, zone }),
-                }
+            PageState::Allocated { order: actual, .. } if actual != order => {
+                FreeError::WrongOrder { pfn, given: order, actual, zone }
             }
-            PageState::Allocated { order: actual, .. } => {
-                Err(FreeError::WrongOrder { pfn, given: order, actual, zone })
-            }
+            // Another free was faster.
+            PageState::Allocated { .. } => FreeError::DoubleFree { pfn, order, zone },
             PageState::Range { order, .. } => {
                 let is_parked = |at| self.is_parked(at);
                 match P::KEEPS_RANGES && self.frames().index(pfn).is_some_and(is_parked) {
-                    true => Err(FreeError::DoubleFree { pfn, order, zone }),
-                    false => Err(FreeError::InRange { pfn, order, zone }),
+                    true => FreeError::DoubleFree { pfn, order, zone },
+                    false => FreeError::InRange { pfn, order, zone },
                 }
             }
             PageState::Free { order, .. } | PageState::Cached { order, .. } => {
-                Err(FreeError::DoubleFree { pfn, order, zone })
+                FreeError::DoubleFree { pfn, order, zone }
             }
-            PageState::None => Err(FreeError::NotABlock { pfn, order, zone }),
-            PageState::Corrupt(_) => Err(FreeError::Corrupt(pfn)),
+            PageState::None => FreeError::NotABlock { pfn, order, zone },
+            PageState::Corrupt(_) => FreeError::Corrupt(pfn),
         }
     }
 

@@ -30,7 +30,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     /// Pages of the zone that are free: in its buddy, on its pcps, in the pageblocks that CPUs own.
     #[inline(never)]
     pub fn free_or_cached(self) -> u64 {
-        let cached = self.pcps().map(|pcp| u64::from(pcp.count())).sum::<u64>();
+        let cached = self.sum_of(|pcp| u64::from(pcp.count()));
         cached + self.owned().pages() + self.free_snapshot()
     }
 

@@ -16,8 +16,9 @@ mod numa;
 mod owned;
 mod range;
 
+use super::plain::type_of;
 use super::tables::Tables;
-use crate::frame::{Frames, pageblock_type};
+use crate::frame::Frames;
 use crate::gfp::AllocFlags;
 use crate::pcp::state::Pcp;
 use crate::pcp::tune::Pressure;
@@ -66,8 +67,8 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         ZoneOps { on, zone }
     }
 
-    /// Takes the zone lock.
-    #[inline]
+    /// Takes the zone lock. A function of its own: many do, for longer than the call takes.
+    #[inline(never)]
     pub fn lock(self) -> LockedZone<'s, P> {
         self.zone.lock(&self.on.platform, self.on.words, self.on.blocks, &self.on.epoch)
     }
@@ -75,10 +76,11 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     pub fn frames(self) -> Frames<'a> {
         self.zone.frames(self.on.words, self.on.blocks)
     }
-    /// The migratetype of the pageblock that a page is in.
+    /// The migratetype of the pageblock that a page of the zone is in.
     #[inline]
     pub fn pageblock_type(self, pfn: Pfn) -> Migratetype {
-        pageblock_type(self.zone.blocks(self.on.blocks), self.zone.start_pfn, pfn)
+        let of = type_of(self.on.blocks, self.zone.block_shift, pfn);
+        of.and_then(Migratetype::new).unwrap_or(Migratetype::Isolate)
     }
 
     /// A CPU's pcp.
@@ -89,6 +91,12 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     /// All pcps of the zone.
     pub fn pcps(self) -> impl Iterator<Item = &'a Pcp> + use<'s, 'a, P> {
         self.on.pcps_of(self.zone.id)
+    }
+
+    /// A sum over all pcps of the zone, where nobody is in a hurry: one loop for all sums.
+    #[inline(never)]
+    pub fn sum_of(self, of: fn(&Pcp) -> u64) -> u64 {
+        self.pcps().map(of).fold(0, u64::wrapping_add)
     }
 
     #[inline]
@@ -135,6 +143,9 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     #[cold]
     #[inline(never)]
     pub fn slow_down(self) {
-        self.pcps().for_each(Pcp::make_slow);
+        self.sum_of(|pcp| {
+            pcp.make_slow();
+            0
+        });
     }
 }

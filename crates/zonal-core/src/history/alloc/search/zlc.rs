@@ -66,7 +66,7 @@ pub fn scan_cached<'a, P: Platform, V: Visit<'a, P>>(
 ) -> Option<V::Block> {
     loop {
         visit.see(Seen::Starts(flags));
-        let walk = Walk { search, flags, preferred: search.preferred() };
+        let walk = Walk { search, flags };
         let block = match search.on.policy().zonelist.cache {
             ZonelistCaching::Original | ZonelistCaching::Reconsider => {
                 rounds(&walk, visit, |visit, cached, at| original(&walk, visit, cached, at))
