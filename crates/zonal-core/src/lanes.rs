@@ -91,20 +91,21 @@ mod cells {
     /// What `pmovmskb` makes of a register with all bits set.
     const ALL: u32 = 0xffff;
 
+    /// What the values of a row differ from the first one by: one that goes down, one that goes up.
+    static STEPS: [[u32; 8]; 2] = {
+        let mut steps = [[0u32; 8]; 2];
+        let mut i = 0;
+        while i < 8 {
+            steps[0][i] = (i as u32).wrapping_neg();
+            steps[1][i] = i as u32;
+            i += 1;
+        }
+        steps
+    };
+
     /// The values `first`, `first + 1`, ... or, not `up`, `first`, `first - 1`, ...
     #[inline(always)]
     fn row(first: u32, up: bool) -> [u32; 8] {
-        // Tables, so that it is one addition of vectors.
-        static STEPS: [[u32; 8]; 2] = {
-            let mut steps = [[0u32; 8]; 2];
-            let mut i = 0;
-            while i < 8 {
-                steps[0][i] = (i as u32).wrapping_neg();
-                steps[1][i] = i as u32;
-                i += 1;
-            }
-            steps
-        };
         let steps = &STEPS[usize::from(up)];
         core::array::from_fn(|i| first.wrapping_add(steps[i]))
     }
@@ -112,7 +113,35 @@ mod cells {
     /// Whether cells have the values of a row.
     #[inline(always)]
     pub(crate) fn are_row(cells: &[AtomicU32; 8], first: u32, up: bool) -> bool {
-        are_u32s(cells, row(first, up))
+        let equal: u32;
+        // The row is made here, too: a compiler that knows the table makes it number by number.
+        // SAFETY: (1) reads the 32 bytes of `cells` and of a row of the table, and no more; no cell
+        // is torn (module).
+        unsafe {
+            asm!(
+                "movd {first}, {number:e}",
+                "pshufd {first}, {first}, 0",
+                "movdqu {a}, [{steps}]",
+                "movdqu {b}, [{steps} + 16]",
+                "paddd {a}, {first}",
+                "paddd {b}, {first}",
+                "movdqu {first}, [{p}]",
+                "pcmpeqd {a}, {first}",
+                "movdqu {first}, [{p} + 16]",
+                "pcmpeqd {b}, {first}",
+                "pand {a}, {b}",
+                "pmovmskb {equal:e}, {a}",
+                p = in(reg) cells,
+                steps = in(reg) &STEPS[usize::from(up)],
+                number = in(reg) first,
+                first = out(xmm_reg) _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                equal = lateout(reg) equal,
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        equal == ALL
     }
 
     /// Writes a row to cells.
@@ -129,38 +158,12 @@ mod cells {
         // Eight rows at a time: the loop around one costs as much as the row.
         let (eights, last) = rows.as_chunks::<8>();
         for (from, to) in eights.iter().zip(to_rows.as_chunks::<8>().0) {
-            from.iter().zip(to).for_each(|(from, to)| copy_u32s(from, to));
+            copy_eight(from, to);
         }
         let to_last = to_rows.get(8 * eights.len()..).unwrap_or_default();
         last.iter().zip(to_last).for_each(|(from, to)| copy_u32s(from, to));
         let to_rest = to.get(8 * rows.len()..).unwrap_or_default();
         rest.iter().zip(to_rest).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
-    }
-
-    #[inline(always)]
-    fn are_u32s(cells: &[AtomicU32; 8], values: [u32; 8]) -> bool {
-        // SAFETY: (1) plain bits of the same size.
-        let [a, b]: [__m128i; 2] = unsafe { transmute(values) };
-        let equal: u32;
-        // SAFETY: (1) reads the 32 bytes of `cells` and no more; no cell is torn (module).
-        unsafe {
-            asm!(
-                "movdqu {x}, [{p}]",
-                "movdqu {y}, [{p} + 16]",
-                "pcmpeqd {x}, {a}",
-                "pcmpeqd {y}, {b}",
-                "pand {x}, {y}",
-                "pmovmskb {equal:e}, {x}",
-                p = in(reg) cells,
-                a = in(xmm_reg) a,
-                b = in(xmm_reg) b,
-                x = out(xmm_reg) _,
-                y = out(xmm_reg) _,
-                equal = lateout(reg) equal,
-                options(nostack, readonly, preserves_flags)
-            );
-        }
-        equal == ALL
     }
 
     /// Whether all cells have this value.
@@ -268,6 +271,32 @@ mod cells {
                 options(nostack, preserves_flags)
             );
         }
+    }
+
+    /// Copies eight rows one after the other, as [`copy_u32s`] copies one.
+    #[inline(always)]
+    fn copy_eight(from: &[[AtomicU32; 8]; 8], to: &[[AtomicU32; 8]; 8]) {
+        macro_rules! copy {
+            ($($at:literal)*) => {
+                asm!(
+                    $(
+                        concat!("movdqu {a}, [{from} + ", $at, "]"),
+                        concat!("movdqu {b}, [{from} + ", $at, " + 16]"),
+                        concat!("movdqu [{to} + ", $at, "], {a}"),
+                        concat!("movdqu [{to} + ", $at, " + 16], {b}"),
+                    )*
+                    from = in(reg) from,
+                    to = in(reg) to,
+                    a = out(xmm_reg) _,
+                    b = out(xmm_reg) _,
+                    options(nostack, preserves_flags)
+                )
+            };
+        }
+        // SAFETY: (1) reads each 32 of the 256 bytes of `from` before it writes those of `to`, and
+        // no more; they are atomics, so they may be written through a shared reference; no cell is
+        // torn (module).
+        unsafe { copy!(0 32 64 96 128 160 192 224) };
     }
 
     /// Writes one value to all cells.

@@ -520,7 +520,7 @@ impl<'a> Closed<'a> {
         let high = if is_right { most.get() } else { 0 };
         // Any free of order 1 to 3 empties the lists now, not only one behind another, which is all
         // that a fast operation looks for (LB E.10).
-        let eager = may.is_eager && self.pcp.tuning == Tuning::Level0 && self.word.free_count() > 0;
+        let eager = may.is_eager && self.pcp.tuning == Tuning::Level0 && self.counts_frees();
         let high = if may.tracks_swing { high.min(self.set_stream()) } else { high };
         self.pcp.limit.store(if eager { 0 } else { high }, Relaxed);
         let active = self.word.active();
@@ -532,6 +532,13 @@ impl<'a> Closed<'a> {
         let others = (self.count - list.pages_of(self.word.len())).get();
         list.others.store(others, Relaxed);
         list.hi.store(list.limit(if eager { 0 } else { high }, others), Relaxed);
+    }
+
+    /// Whether `free_count` is not 0. Of few policies, and asked for those alone.
+    #[cold]
+    #[inline(never)]
+    fn counts_frees(&self) -> bool {
+        self.word.free_count() > 0
     }
 
     /// From which `free_count` on fast operations ask whether frees are a stream. Returns from how

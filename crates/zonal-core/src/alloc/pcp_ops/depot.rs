@@ -191,6 +191,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let (mut left, mut stayed) = (pages, false);
         let chunk = self.closed.pcp.batch_pages();
         for list in (first..ops.on.map.len()).chain(0..first) {
+            if self.closed.len(list) == 0 {
+                continue;
+            }
             let record = &self.closed.pcp.lists[list];
             let whole = self.magazine_blocks(depot, list);
             // A stream of large frees spreads over lists that have less than a magazine each.

@@ -7,7 +7,7 @@ use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
 use crate::lanes::{WIDE, are_row, are_u64s, store_u64s};
 use crate::pcp::drain::Walk;
-use crate::pcp::tune::{self, BulkFree};
+use crate::pcp::tune::{self, BulkFree, PcpState};
 use crate::platform::{Platform, Step};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::types::{Order, PAGEBLOCK_ORDER, PageCount};
@@ -68,21 +68,17 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
     fn push_block(&mut self, list: usize, frame: u32, order: Order) -> bool {
         let ops = self.ops;
         let pcp = self.closed.pcp;
-        let (before, pages) = (self.closed.state_without_factor(), PageCount::of_blocks(1, order));
-        if self.cover(self.closed.count() + pages) < self.closed.count() + pages {
-            // The budget is used up: what others may need more goes.
-            let bulk = BulkFree { pages: pcp.batch_pages().max(pages), forced: false };
-            self.give_back(bulk, list);
-            if self.cover(self.closed.count() + pages) < self.closed.count() + pages {
-                return false;
-            }
-        }
-        if !self.closed.push(list, frame) && !self.push_full(list, frame) {
-            return false;
-        }
+        let pages = PageCount::of_blocks(1, order);
+        let is_covered = self.covers(pages);
+        // A push changes nothing of the state but `count`.
+        let state = match is_covered && self.closed.push(list, frame) {
+            true => Some(self.closed.state_without_factor()),
+            false => self.push_short(list, frame, (pages, is_covered)),
+        };
+        let Some(mut state) = state else { return false };
+        state.count = (self.closed.count() - pages).get();
         // Read here, where they are used: they are many.
         let params = ops.params(pcp);
-        let mut state = tune::PcpState { count: (self.closed.count() - pages).get(), ..before };
         let bulk = tune::commit_free(&mut state, &params, ops.pressure(), order);
         self.closed.set_state_without_factor(&state);
         if let Some(bulk) = bulk {
@@ -95,14 +91,41 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
         true
     }
 
-    /// The push onto a stack that is full, which is drained first. `false`: it is still.
+    /// Whether the zone's budget covers so many pages more.
+    #[inline]
+    fn covers(&mut self, pages: PageCount) -> bool {
+        let all = self.closed.count() + pages;
+        self.cover(all) >= all
+    }
+
+    /// The push of a block that the zone's budget does not cover, or onto a stack that is full:
+    /// something is drained first. Returns the state before that; `None`: in vain.
     #[cold]
     #[inline(never)]
-    fn push_full(&mut self, list: usize, frame: u32) -> bool {
+    fn push_short(
+        &mut self,
+        list: usize,
+        frame: u32,
+        (pages, is_covered): (PageCount, bool),
+    ) -> Option<PcpState> {
         let pcp = self.closed.pcp;
-        pcp.events.overflows.fetch_add(1, Relaxed);
-        self.drain_pages(PageCount::new(self.ops.params(pcp).bulk_max()), list);
-        self.closed.push(list, frame)
+        let before = self.closed.state_without_factor();
+        if !is_covered {
+            // The budget is used up: what others may need more goes.
+            let bulk = BulkFree { pages: pcp.batch_pages().max(pages), forced: false };
+            self.give_back(bulk, list);
+            if !self.covers(pages) {
+                return None;
+            }
+        }
+        if is_covered || !self.closed.push(list, frame) {
+            pcp.events.overflows.fetch_add(1, Relaxed);
+            self.drain_pages(PageCount::new(self.ops.params(pcp).bulk_max()), list);
+            if !self.closed.push(list, frame) {
+                return None;
+            }
+        }
+        Some(before)
     }
 
     /// One bulk free: at least `pages` base pages (whole blocks), of each list the coldest first.

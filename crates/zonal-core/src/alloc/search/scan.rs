@@ -5,9 +5,10 @@ use super::walk::{Dirty, Seen, Visit, Walk, fewer};
 #[cfg(feature = "history")]
 use super::zlc::scan_cached;
 use crate::gfp::AllocFlags;
-use crate::platform::Platform;
+use crate::platform::{Platform, Step};
 #[cfg(feature = "history")]
 use crate::policy::walk::ZonelistCaching;
+use crate::sync::Ordering::Relaxed;
 use crate::types::Pfn;
 use crate::zone::state::Zone;
 
@@ -55,13 +56,30 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
             return scan_cached(self, visit, flags);
         }
         let mut place = Place::first(visit, flags);
-        while let Some(zone) = place.next_zone(self, visit) {
+        loop {
+            let zone = match place.at == 0 && self.first_passes(place.flags) {
+                true => {
+                    place.at = 1;
+                    if !V::DRY {
+                        self.on.platform.cost(Step::Scan(self.preferred.id));
+                    }
+                    self.preferred
+                }
+                false => place.next_zone(self, visit)?,
+            };
             let walk = Walk { search: self, flags: place.flags };
             if let Some(block) = visit.serve(&walk, zone) {
                 return Some(block);
             }
         }
-        None
+    }
+
+    /// Whether the first zone passes every test of the walk at a look, as it most often does. It is
+    /// on its own node, so types kept apart do not matter.
+    #[inline]
+    fn first_passes(&self, flags: AllocFlags) -> bool {
+        !flags.intersects(AllocFlags::SPREAD_DIRTY | AllocFlags::PASS_RECLAIMING)
+            && self.preferred.fast.load(Relaxed) & 1 << self.order.get() != 0
     }
 }
 
