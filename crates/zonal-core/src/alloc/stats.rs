@@ -127,10 +127,12 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         stats
     }
 
-    /// Pages free or waiting on a pcp or in a depot, over all zones.
+    /// Pages free or waiting on a pcp, in a depot or in a pageblock that a CPU owns, over all zones.
+    /// Exact while no caller allocates or frees: what refills, drains and refreshes move meanwhile
+    /// is counted once. Waits for a while where one of them was interrupted. Blocks that
+    /// [`isolate_block`](super::Allocator::isolate_block) has out are not free.
     pub fn free_pages(self) -> u64 {
-        let zones = self.on.zones.iter().map(|zone| self.zone(zone.id()));
-        zones.map(|stats| stats.free_pages + stats.cached_pages).sum()
+        self.on.zones.iter().map(|zone| self.zone_ops(zone.id()).free_pages()).sum()
     }
     /// Pages of a node that are not online and not claimed. A node that does not exist has none.
     pub fn left_to_grow(self, node: NodeId) -> u64 {

@@ -300,6 +300,18 @@ impl Depot {
         self.full.iter().map(stack::changes).fold(0, u64::wrapping_add)
     }
 
+    /// As [`changes`](Self::changes), but an array counts from when it is reserved to when it is
+    /// empty again (STEADY-2).
+    pub(crate) fn moves(&self) -> u64 {
+        self.changes().wrapping_add(stack::changes(&self.empty))
+    }
+
+    /// Base pages in it, read so that [`moves`](Self::moves) read afterwards is no older.
+    pub(crate) fn settled_pages(&self) -> u64 {
+        // Acquire: pairs with the Release of `reserve` and `lower`.
+        self.pages.load(Ordering::Acquire).into()
+    }
+
     /// Whether there is a magazine of this list.
     pub(crate) fn has(&self, list: usize) -> bool {
         stack::top(&self.full[list]).is_some()
@@ -329,13 +341,16 @@ impl Depot {
         pages: PageCount,
     ) -> Option<Magazine<'a>> {
         let limit = self.limit().get();
-        // Relaxed: a number; the push of `put` publishes the magazine's contents.
         let room = |held: u32| held.checked_add(pages.get()).filter(|held| *held <= limit);
-        self.pages.fetch_update(Relaxed, Relaxed, room).ok()?;
-        let Some(number) = stack::pop(&self.empty, |number| self.link(slots, number)) else {
-            self.pages.fetch_sub(pages.get(), Relaxed);
+        // Advice: the array would only go and come back.
+        room(self.pages.load(Relaxed))?;
+        let number = stack::pop(&self.empty, |number| self.link(slots, number))?;
+        // Release: pairs with the Acquire in `settled_pages`: who sees the pages sees the array
+        // gone (STEADY-2). The push of `put` publishes the magazine's contents.
+        if self.pages.fetch_update(Ordering::Release, Relaxed, room).is_err() {
+            self.put_empty(slots, number);
             return None;
-        };
+        }
         Some(Magazine { slots: self.slots_of(slots, number), number, len: 0, pages })
     }
 

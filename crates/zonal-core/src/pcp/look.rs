@@ -1,7 +1,7 @@
 //! A look at a pcp that cannot be fenced.
 
 use super::closed::{Closed, Look};
-use super::ready;
+use super::ready::{self, Taken};
 use super::state::Pcp;
 use super::word::PcpWord;
 use crate::platform::Platform;
@@ -9,6 +9,13 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::zone::state::Zone;
 
 impl Pcp {
+    /// Base pages on all lists, or parked, with the gate held meanwhile, which opens as it was.
+    /// `None`: somebody else has it.
+    pub(crate) fn settled_count(&self) -> Option<u32> {
+        let _taken = Taken::as_found(&self.gate)?;
+        Some(self.count())
+    }
+
     /// Takes the gate and nothing else, waiting while somebody else has it: for a look at a pcp
     /// that cannot be fenced. Sequences go on.
     pub(crate) fn look<'a, P: Platform>(

@@ -97,6 +97,15 @@ impl<'g> Taken<'g> {
         if take(gate) { Some(Taken { gate, opens: OPEN }) } else { None }
     }
 
+    /// Takes a gate that is open, and opens it with what it was ready for: for a look, which
+    /// changes nothing (READY-1). `None`: somebody has it.
+    pub(crate) fn as_found(gate: &'g AtomicU32) -> Option<Taken<'g>> {
+        // Acquire: pairs with the Release of every opening. Relaxed: a guess.
+        let taken = |was: u32| (!is_closed(was)).then_some(order_of(was));
+        let opens = gate.fetch_update(Acquire, Relaxed, taken).ok()?;
+        Some(Taken { gate, opens })
+    }
+
     /// What it opens with.
     #[inline(always)]
     pub(crate) fn opens(&self) -> u32 {

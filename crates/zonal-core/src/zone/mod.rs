@@ -6,4 +6,5 @@ pub mod deferred;
 pub(crate) mod epoch;
 pub mod reclaim;
 pub mod state;
+pub(crate) mod steady;
 pub mod watermark;

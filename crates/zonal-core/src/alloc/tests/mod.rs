@@ -46,6 +46,7 @@ mod refusal;
 mod runs;
 mod sealed;
 mod setup;
+mod steady;
 mod strays;
 mod streams;
 mod tuning;

@@ -15,6 +15,7 @@ mod depot;
 mod numa;
 mod owned;
 mod range;
+mod steady;
 
 use super::plain::type_of;
 use super::tables::Tables;

@@ -366,6 +366,15 @@ impl<'s, 'a, P: Platform> OwnedOps<'s, 'a, P> {
         self.owners().iter().map(|owner| u64::from(owner.free())).sum()
     }
 
+    /// The same, each read once what was moving at its owner has another place.
+    pub fn settled_pages(self) -> u64 {
+        let settled = |owner: &Owner| {
+            drop(owner.lock(&self.ops.on.platform));
+            u64::from(owner.free())
+        };
+        self.owners().iter().map(settled).sum()
+    }
+
     /// Adds the figures of the zone's owners.
     pub fn count(self, stats: &mut ZoneStats) {
         for owner in self.owners() {
