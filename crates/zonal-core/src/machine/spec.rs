@@ -5,7 +5,7 @@ use core::fmt;
 use crate::frame::MAX_ZONE_FRAMES;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
 use crate::policy::Policy;
-use crate::types::{NodeId, ZoneKind, isqrt};
+use crate::types::{NodeId, PAGEBLOCK_ORDER, ZoneKind, isqrt};
 use crate::zone::state::MANAGED_MAX;
 use crate::zonelist::order::NODES_MAX;
 
@@ -193,8 +193,8 @@ impl Machine<'_> {
         let most = |sizes: Sizes| sizes.high_min.max(sizes.high_max);
         let batch = set.batch.max(auto.batch);
         let mut high = most(set).max(most(auto));
-        if let most @ 1.. = policy.pcp.high_batches {
-            high = high.min(most.saturating_mul(batch));
+        if let Some(most) = policy.pcp.high_most(batch, PAGEBLOCK_ORDER) {
+            high = high.min(most);
         }
         // A refill leaves room for a batch below `high` (LB E.6), however often it has doubled.
         let chunk = (batch << policy.pcp.scale_max).min(high);

@@ -24,7 +24,7 @@ use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::platform::{FixedPolicy, Platform};
-use crate::types::{NR_ZONE_KINDS, PAGEBLOCK_PAGES, PageCount, choice};
+use crate::types::{NR_ZONE_KINDS, Order, PAGEBLOCK_PAGES, PageCount, choice};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
 use crate::zone::watermark::{MovableMin, ReserveRights};
 use recompute::Recompute;
@@ -91,8 +91,9 @@ pub struct PcpPolicy {
     /// The sysctl `percpu_pagelist_high_fraction` (LB E.4); up to 5.12 `percpu_pagelist_fraction`
     /// (LB E.11).
     pub high_fraction: HighFraction,
-    /// Limit of a CPU's lists in batches; 0 is Linux, where tuned lists may grow to the CPU's share
-    /// of an eighth of the zone.
+    /// Limit of a CPU's lists in batches, but for blocks of 1 MiB and more, for which they may grow
+    /// to two and a half times as many; 0 is Linux, where tuned lists may grow to the CPU's share of
+    /// an eighth of the zone.
     pub high_batches: u32,
     /// Order of the blocks that bulk calls take and give back whole, 3 to 9; 0 is Linux, page by
     /// page. Without effect where the order has no list.
@@ -115,6 +116,10 @@ pub struct PcpPolicy {
     pub pageblocks: Pageblocks,
 }
 
+/// Order of the smallest blocks of which 32 are more than lists of `high_batches` batches may hold,
+/// and the halves of these that they may hold of such and larger ones.
+const LARGE_LEAST: u32 = 8;
+const LARGE_HALVES: u32 = 5;
 /// Least pages of a hold of the zone lock that is measured in blocks: their words fill eight lines.
 const HOLD_PAGES: PageCount = PageCount::new(64);
 
@@ -127,6 +132,18 @@ impl PcpPolicy {
             stream: self.stream,
             ..PcpParams::BOOT
         }
+    }
+
+    /// Limit in pages of a CPU's lists that move `batch` pages at a time, for requests of an order;
+    /// `None`: what the zone's size says. By default 32 blocks of 2 MiB fit, and a fifth as much of
+    /// others: results/2026-11-29-rows.md.
+    pub(crate) const fn high_most(&self, batch: u32, order: Order) -> Option<u32> {
+        if self.high_batches == 0 {
+            return None;
+        }
+        let most = self.high_batches.saturating_mul(batch);
+        let large = order.get() >= LARGE_LEAST;
+        Some(if large { most.saturating_mul(LARGE_HALVES) / 2 } else { most })
     }
 
     /// Most blocks of one hold of the zone lock.

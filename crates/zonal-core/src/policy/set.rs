@@ -163,7 +163,8 @@ pub const SETTINGS: &[Setting] = &[
         |text| HighFraction::new(text.parse().ok()?).ok()
     ),
     setting!("pcp.high_batches", pcp.high_batches: u32 in 0..=1 << 20,
-        "lists of a CPU never hold more batches than this; 0 leaves it to pcp.size"),
+        "lists of a CPU grow to so many batches at most, for blocks of 1 MiB and more to 2.5 times \
+         as many; 0 leaves it to pcp.size"),
     setting!("pcp.bulk_block", pcp.bulk_block: u8 in 0..=9,
         "order of the blocks that bulk calls take and give back whole, 3 to 9; 0: page by page"),
     setting!("pcp.hold", pcp.hold: u16 in 0..=1 << 15,

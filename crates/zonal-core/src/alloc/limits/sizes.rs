@@ -9,7 +9,7 @@ use crate::pcp::state::{OFFLINE, Pcp};
 use crate::platform::Platform;
 use crate::policy::recompute::Recompute;
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, NodeId};
+use crate::types::{CpuId, NodeId, Order, PAGEBLOCK_ORDER};
 use crate::zone::state::Zone;
 use crate::zone::watermark::Watermark;
 
@@ -50,9 +50,10 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
             fraction: fraction.unwrap_or(HighFraction::AUTO),
         };
         let mut sizes = size::sizes(policy.size, &inputs);
-        if let most @ 1.. = policy.high_batches {
-            let most = most.saturating_mul(sizes.batch);
+        if let Some(most) = policy.high_most(sizes.batch, Order::ZERO) {
             sizes.high_min = sizes.high_min.min(most);
+        }
+        if let Some(most) = policy.high_most(sizes.batch, PAGEBLOCK_ORDER) {
             sizes.high_max = sizes.high_max.min(most);
         }
         sizes

@@ -4,6 +4,7 @@
 use core::ops::Range;
 
 use super::PcpOps;
+use super::refill::grown_for;
 use super::run::RUN;
 use crate::alloc::zone_ops::{PRESSED, Want, depot_word};
 use crate::frame::LINE_PAGES;
@@ -21,6 +22,8 @@ use crate::zone::state::LockedZone;
 const FILL_MAX: usize = 16;
 /// Most blocks that it takes out of the buddy.
 const TAKEN_MAX: usize = 64;
+/// Blocks that a list with twice as many leaves in one magazine at least.
+const LARGE_BLOCKS: u32 = 8;
 
 /// Blocks out of the buddy without an owner yet.
 struct Taken {
@@ -198,8 +201,11 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             let whole = self.magazine_blocks(depot, list);
             // A stream of large frees spreads over lists that have less than a magazine each.
             let least = if forced { 1 } else { whole };
+            let large = if forced { 1 } else { self.large_blocks(depot, list) };
             while self.closed.len(list) >= least && !left.is_zero() {
-                let blocks = self.closed.len(list).min(whole);
+                let len = self.closed.len(list);
+                // The hotter half of large blocks stays.
+                let blocks = len.min(whole).max(large.min(len.div_ceil(2)));
                 let magazine = record.pages_of(blocks);
                 // Blocks larger than a chunk go one by one.
                 if !forced && left < magazine.min(chunk) {
@@ -207,7 +213,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
                     break;
                 }
                 if depot.has_surplus(magazine) {
-                    left = left.saturating_sub(self.drain_pages(magazine, list));
+                    let excess = record.pages_of(len.min(whole));
+                    left = left.saturating_sub(self.drain_pages(excess, list));
                     continue;
                 }
                 if !self.put_magazine(depot, list, blocks) {
@@ -298,7 +305,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             return 0;
         }
         let mut state = self.closed.state_without_factor();
-        tune::on_batch(&mut state, &pcp.params(&ops.on.fixed()), ops.pressure(), pages.get());
+        let (params, policy) = (pcp.params(&ops.on.fixed()), &ops.on.policy().pcp);
+        let params = grown_for(params, policy, record.order(), state.high);
+        tune::on_batch(&mut state, &params, ops.pressure(), pages.get());
         self.closed.set_state_without_factor(&state);
         let mut sink = self.closed.refill(list, frames.len() as u32);
         give_magazine(frames, (ops.on.words, record.cached), &mut sink);
@@ -315,6 +324,15 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     fn magazine_blocks(&self, depot: &Depot, list: usize) -> u32 {
         let pcp = self.closed.pcp;
         pcp.lists[list].blocks_of(depot.magazine(pcp.batch_pages())).clamp(1, depot.blocks())
+    }
+
+    /// Blocks that go into one magazine where a batch of pages has fewer: an exchange for each would
+    /// be most of what bursts of large blocks take. At most half of what the lists may hold, so that
+    /// others can take them.
+    fn large_blocks(&self, depot: &Depot, list: usize) -> u32 {
+        let pcp = self.closed.pcp;
+        let most = pcp.lists[list].blocks_of(PageCount::new(pcp.high_max.load(Relaxed) / 2));
+        LARGE_BLOCKS.min(most).clamp(1, depot.blocks())
     }
 
     /// Fills an empty list and the depot with whole blocks of the buddy. The zone lock is held for

@@ -2,6 +2,7 @@
 
 use super::PcpOps;
 use super::depot::row_words;
+use super::refill::grown_for;
 use super::run::RUN;
 use crate::buddy::FreeFlags;
 use crate::frame::PageWord;
@@ -79,6 +80,7 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
         state.count = (self.closed.count() - pages).get();
         // Read here, where they are used: they are many.
         let params = ops.params(pcp);
+        let params = grown_for(params, &ops.on.policy().pcp, order, state.high);
         let bulk = tune::commit_free(&mut state, &params, ops.pressure(), order);
         self.closed.set_state_without_factor(&state);
         if let Some(bulk) = bulk {

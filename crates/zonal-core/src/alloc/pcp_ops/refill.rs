@@ -4,11 +4,26 @@ use super::PcpOps;
 use crate::alloc::zone_ops::Want;
 use crate::buddy::Batch;
 use crate::pcp::sink::Sink;
-use crate::pcp::tune;
+use crate::pcp::tune::{self, PcpParams};
 use crate::platform::{Platform, Step};
+use crate::policy::PcpPolicy;
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Order, PageCount, Pfn};
 use crate::zone::state::LockedZone;
+
+/// Parameters of a refill with blocks of an order, or of a free of one: `high` grows no further than
+/// what the policy has for it, and sinks no faster than otherwise.
+pub(super) fn grown_for(
+    params: PcpParams,
+    policy: &PcpPolicy,
+    order: Order,
+    high: u32,
+) -> PcpParams {
+    match policy.high_most(params.batch, order) {
+        Some(most) => PcpParams { high_max: params.high_max.min(most.max(high)), ..params },
+        None => params,
+    }
+}
 
 impl<P: Platform> PcpOps<'_, '_, P> {
     /// A block of `list`, or of a magazine of the depot.
@@ -66,7 +81,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let (ops, closed) = (self.ops, &mut self.closed);
         let pushes = closed.pushes();
         let mut state = closed.state_behind(pushes);
-        let wanted = tune::nr_alloc(&mut state, &ops.params(closed.pcp), ops.pressure(), order);
+        let params = grown_for(ops.params(closed.pcp), &ops.on.policy().pcp, order, state.high);
+        let wanted = tune::nr_alloc(&mut state, &params, ops.pressure(), order);
         closed.set_state_behind(&state, pushes);
         let (count, high) = (closed.count(), closed.high());
         let covered =

@@ -18,11 +18,11 @@ fn a_list_that_is_shorter_than_a_magazine_leaves_it_in_the_depot() {
         zones: (0..2)
             .map(|node| zone(node, ZoneKind::Normal, u64::from(node) << 17, PAGES))
             .collect(),
-        cpus: [0, 1, 1, 1].map(NodeId).to_vec(),
+        cpus: [0, 1, 1, 1, 1, 1].map(NodeId).to_vec(),
         cache_slice_bytes: 0,
         caches: Vec::new(),
     };
-    let pcp = PcpPolicy { high_batches: 8, scale_max: 0, ..Policy::ZONAL.pcp };
+    let pcp = PcpPolicy { high_batches: 5, scale_max: 0, ..Policy::ZONAL.pcp };
     let pool = shape.boot(Policy { pcp, ..Policy::ZONAL });
     let room = |cpu| pool.pcp(ZoneId(0), CpuId(cpu)).lists[0].cap;
     assert!(room(0) > 64 && room(1) < 64, "{} and {}", room(0), room(1));
