@@ -1,9 +1,10 @@
 //! A reader who counts the free pages while others move them, under every interleaving with few
 //! preemptions: the very file of the core, `zonal_core::zone::steady`, with places of loom's.
 //!
-//! A zone has two CPUs' lists behind gates, a depot and a buddy behind a lock. Who moves a page does
-//! each step of it as the core does (`pcp_ops/depot.rs`, `pcp_ops/drain.rs`, `zone_ops/depot.rs`).
-//! The canaries leave out something of the reader or of the movers, and must be found.
+//! A zone has two CPUs' lists behind gates, a depot and a buddy behind a lock. Who moves a page
+//! does each step of it as the core does (`pcp_ops/depot.rs`, `pcp_ops/drain.rs`,
+//! `zone_ops/depot.rs`). The canaries leave out something of the reader or of the movers, and must
+//! be found.
 
 #[path = "../../zonal-core/src/zone/steady.rs"]
 #[allow(unreachable_pub, reason = "the core uses it so")]

@@ -537,8 +537,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn numa_events(&self, node: NodeId) -> NumaEvents {
         self.stats().numa_events(node)
     }
-    /// Pages free or waiting on a pcp, in a depot or in a pageblock that a CPU owns, over all zones;
-    /// see [`Stats::free_pages`].
+    /// Pages free or waiting on a pcp, in a depot or in a pageblock that a CPU owns, over all
+    /// zones; see [`Stats::free_pages`].
     pub fn free_pages(&self) -> u64 {
         self.stats().free_pages()
     }

@@ -92,8 +92,8 @@ pub struct PcpPolicy {
     /// (LB E.11).
     pub high_fraction: HighFraction,
     /// Limit of a CPU's lists in batches, but for blocks of 1 MiB and more, for which they may grow
-    /// to two and a half times as many; 0 is Linux, where tuned lists may grow to the CPU's share of
-    /// an eighth of the zone.
+    /// to two and a half times as many; 0 is Linux, where tuned lists may grow to the CPU's share
+    /// of an eighth of the zone.
     pub high_batches: u32,
     /// Order of the blocks that bulk calls take and give back whole, 3 to 9; 0 is Linux, page by
     /// page. Without effect where the order has no list.

@@ -16,9 +16,9 @@
 //!   has grown.
 //!
 //! So where both numbers are what they were, each page was counted in one place. For what was under
-//! way when they were read first the reader waited, at a gate or at the zone lock; what began behind
-//! the look at a gate had to change a number before a page of it could be seen elsewhere. What
-//! callers allocate and free meanwhile is in the sum or not.
+//! way when they were read first the reader waited, at a gate or at the zone lock; what began
+//! behind the look at a gate had to change a number before a page of it could be seen elsewhere.
+//! What callers allocate and free meanwhile is in the sum or not.
 //!
 //! It does not know gates, depots or locks, so that the interleaving model
 //! (crates/zonal/tests/loom_steady.rs) compiles this very file with its own.

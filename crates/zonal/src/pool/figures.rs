@@ -46,9 +46,9 @@ impl Pool {
     }
 
     /// Pages not handed out: free ones and those on pcps. Exact while no call allocates or frees:
-    /// what the pool's threads move meanwhile is counted once, and where one of them was interrupted
-    /// this waits for it, but not for ever. Blocks that a trim is about to give back are not counted
-    /// for that moment.
+    /// what the pool's threads move meanwhile is counted once, and where one of them was
+    /// interrupted this waits for it, but not for ever. Blocks that a trim is about to give back
+    /// are not counted for that moment.
     pub fn free_page_count(&self) -> u64 {
         self.shared.allocator.free_pages()
     }

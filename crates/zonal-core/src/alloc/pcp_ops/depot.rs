@@ -218,7 +218,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
                     continue;
                 }
                 if !self.put_magazine(depot, list, blocks) {
-                    return pages - left + self.drain_pages(left, first);
+                    return pages - left + self.drain_pages(left, self.fullest());
                 }
                 left = left.saturating_sub(magazine);
             }
@@ -227,6 +227,14 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             true => pages - left,
             false => pages - left + self.drain_pages(left, first),
         }
+    }
+
+    /// The list with most pages. Where neither lists nor depot have room, blocks of an order that
+    /// was in use before may fill them, and those of another one would come and go through the
+    /// buddy.
+    fn fullest(&self) -> usize {
+        let pages = |list: &usize| self.closed.pcp.lists[*list].pages_of(self.closed.len(*list));
+        (0..self.ops.on.map.len()).max_by_key(pages).unwrap_or(0)
     }
 
     /// Leaves the `blocks` coldest blocks of a list. `false`: the depot has no room for them.
@@ -326,9 +334,9 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         pcp.lists[list].blocks_of(depot.magazine(pcp.batch_pages())).clamp(1, depot.blocks())
     }
 
-    /// Blocks that go into one magazine where a batch of pages has fewer: an exchange for each would
-    /// be most of what bursts of large blocks take. At most half of what the lists may hold, so that
-    /// others can take them.
+    /// Blocks that go into one magazine where a batch of pages has fewer: an exchange for each
+    /// would be most of what bursts of large blocks take. At most half of what the lists may hold,
+    /// so that others can take them.
     fn large_blocks(&self, depot: &Depot, list: usize) -> u32 {
         let pcp = self.closed.pcp;
         let most = pcp.lists[list].blocks_of(PageCount::new(pcp.high_max.load(Relaxed) / 2));

@@ -11,8 +11,8 @@ use crate::sync::Ordering::Relaxed;
 use crate::types::{Order, PageCount, Pfn};
 use crate::zone::state::LockedZone;
 
-/// Parameters of a refill with blocks of an order, or of a free of one: `high` grows no further than
-/// what the policy has for it, and sinks no faster than otherwise.
+/// Parameters of a refill with blocks of an order, or of a free of one: `high` grows no further
+/// than what the policy has for it, and sinks no faster than otherwise.
 pub(super) fn grown_for(
     params: PcpParams,
     policy: &PcpPolicy,

@@ -12,7 +12,7 @@ use crate::pcp::depot::{DepotGroup, DepotPolicy};
 use crate::platform::{Platform, Step};
 use crate::policy::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
+use crate::types::{CpuId, Order, Pfn, ZoneId};
 use crate::zone::state::{BELOW_HIGH, RECLAIM_ACTIVE};
 
 /// A zone of this size moves 7 pages at a time.
@@ -133,28 +133,6 @@ fn what_one_cpu_gives_back_another_gets_without_the_zone_lock() {
     );
     freed.sort_unstable();
     assert!(back.iter().all(|pfn| freed.binary_search(&pfn.0).is_ok()));
-    pool.validate().unwrap();
-}
-
-#[test]
-fn large_blocks_come_to_the_depot_and_leave_it_several_at_a_time() {
-    // The depot holds eight blocks of 2 MiB here.
-    let pool = Shape::uniform(1, 1 << 18, 2).boot(Policy::ZONAL);
-    let order = PAGEBLOCK_ORDER;
-    for _ in 0..3 {
-        let blocks = take(&pool, 0, order, 22);
-        give(&pool, 0, order, blocks);
-        pool.validate().unwrap();
-    }
-    let events = pool.pcp(ZoneId(0), CpuId(0)).events();
-    assert!(events.depot_puts > 0 && events.depot_takes > 0, "{events:?}");
-    assert!(events.depot_put_pages > events.depot_puts * order.pages(), "{events:?}");
-    assert!(events.depot_taken_pages > events.depot_takes * order.pages(), "{events:?}");
-    pool.drain_all();
-    let blocks = take(&pool, 1, order, 22);
-    pool.validate().unwrap();
-    give(&pool, 1, order, blocks);
-    assert_eq!(pool.free_pages(), 1 << 18);
     pool.validate().unwrap();
 }
 

@@ -22,6 +22,7 @@ mod handover;
 #[path = "../../history/alloc/tests/hot_cold.rs"]
 mod hot_cold;
 mod ids;
+mod large;
 mod lines;
 mod model;
 mod node_reclaim;
