@@ -7,7 +7,7 @@ use super::held::Held;
 use super::limits::Limits;
 use super::tables::Tables;
 use super::validate;
-use super::zone_ops::{NumaEvents, ZoneOps};
+use super::zone_ops::{NumaEvents, ZoneOps, free_pages};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
@@ -127,12 +127,12 @@ impl<'s, 'a, P: Platform> Stats<'s, 'a, P> {
         stats
     }
 
-    /// Pages free or waiting on a pcp, in a depot or in a pageblock that a CPU owns, over all zones.
-    /// Exact while no caller allocates or frees: what refills, drains and refreshes move meanwhile
-    /// is counted once. Waits for a while where one of them was interrupted. Blocks that
+    /// Pages free or waiting on a pcp, in a depot or in a pageblock that a CPU owns, over all
+    /// zones. Exact while no caller allocates or frees: what refills, drains and refreshes move
+    /// meanwhile is counted once. Waits for a while where one of them was interrupted. Blocks that
     /// [`isolate_block`](super::Allocator::isolate_block) has out are not free.
     pub fn free_pages(self) -> u64 {
-        self.on.zones.iter().map(|zone| self.zone_ops(zone.id()).free_pages()).sum()
+        self.on.zones.iter().map(|zone| free_pages(self.zone_ops(zone.id()))).sum()
     }
     /// Pages of a node that are not online and not claimed. A node that does not exist has none.
     pub fn left_to_grow(self, node: NodeId) -> u64 {

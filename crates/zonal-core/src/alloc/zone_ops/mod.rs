@@ -31,6 +31,7 @@ use crate::zone::watermark::Watermark;
 
 pub(super) use depot::depot_word;
 pub use numa::NumaEvents;
+pub use steady::free_pages;
 
 /// Flags of a zone whose pages are wanted in its buddy.
 pub(super) const PRESSED: u32 = BELOW_HIGH | RECLAIM_ACTIVE;

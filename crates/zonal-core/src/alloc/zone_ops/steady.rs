@@ -10,41 +10,39 @@ use crate::zone::steady::{self, Moves, Places};
 /// interrupted, perhaps by this reader.
 const WAITS: u32 = 1 << 16;
 
-impl<P: Platform> ZoneOps<'_, '_, P> {
-    /// Pages that are free, or wait on lists, in depots or in pageblocks that CPUs own.
-    pub fn free_pages(self) -> u64 {
-        steady::count(&self).0
-    }
+/// Pages that are free, or wait on lists, in depots or in pageblocks that CPUs own.
+pub fn free_pages<P: Platform>(ops: ZoneOps<'_, '_, P>) -> u64 {
+    steady::count(&ops).0
+}
 
-    /// Pages on a pcp, read with its gate held. `false`: somebody has it all the time, and the
-    /// pages are a guess.
-    fn settled(self, pcp: &Pcp) -> (u64, bool) {
-        for _ in 0..WAITS {
-            // Nobody who interrupts this waits for a gate that it holds.
-            let masked = Masked::new(&self.on.platform);
-            let pages = pcp.settled_count();
-            drop(masked);
-            if let Some(pages) = pages {
-                return (pages.into(), true);
-            }
-            self.on.platform.relax();
+/// Pages on a pcp, read with its gate held. `false`: somebody has it all the time, and the pages
+/// are a guess.
+fn settled<P: Platform>(ops: ZoneOps<'_, '_, P>, pcp: &Pcp) -> (u64, bool) {
+    for _ in 0..WAITS {
+        // Nobody who interrupts this waits for a gate that it holds.
+        let masked = Masked::new(&ops.on.platform);
+        let pages = pcp.settled_count();
+        drop(masked);
+        if let Some(pages) = pages {
+            return (pages.into(), true);
         }
-        (u64::from(pcp.count()), false)
+        ops.on.platform.relax();
     }
+    (u64::from(pcp.count()), false)
+}
 
-    fn moves(self) -> Moves {
-        let changes = self.depots().map(|(_, depot)| depot.moves());
-        Moves { holds: self.zone.lock_holds().0, changes: changes.fold(0, u64::wrapping_add) }
-    }
+fn moves<P: Platform>(ops: ZoneOps<'_, '_, P>) -> Moves {
+    let changes = ops.depots().map(|(_, depot)| depot.moves());
+    Moves { holds: ops.zone.lock_holds().0, changes: changes.fold(0, u64::wrapping_add) }
 }
 
 impl<P: Platform> Places for ZoneOps<'_, '_, P> {
     fn before(&self) -> Moves {
-        self.moves()
+        moves(*self)
     }
 
     fn lists(&self) -> (u64, bool) {
-        let all = self.pcps().map(|pcp| self.settled(pcp));
+        let all = self.pcps().map(|pcp| settled(*self, pcp));
         let (lists, is_right) = all.fold((0, true), |sum, of| (sum.0 + of.0, sum.1 && of.1));
         (lists + self.owned().settled_pages(), is_right)
     }
@@ -52,7 +50,7 @@ impl<P: Platform> Places for ZoneOps<'_, '_, P> {
     fn locked(&self) -> (u64, Moves) {
         let locked = self.lock();
         let depots = self.depots().map(|(_, depot)| depot.settled_pages()).sum::<u64>();
-        let Moves { holds, changes } = self.moves();
+        let Moves { holds, changes } = moves(*self);
         (depots + locked.buddy.free_pages(), Moves { holds: holds - 1, changes })
     }
 
