@@ -88,9 +88,9 @@ impl FallbackPolicy {
         TakeRequest { mt: Migratetype::Unmovable, ..request }
     }
 
-    /// What [`Buddy::take`] would find among `blocks` (the orders with free blocks, by
-    /// migratetype): the type of the block, and for the request's own type its order. Every rule
-    /// takes some block of another type if one is large enough.
+    /// What [`Buddy::take`](super::Buddy::take) would find among `blocks` (the orders with free
+    /// blocks, by migratetype): the type of the block, and for the request's own type its order.
+    /// Every rule takes some block of another type if one is large enough.
     pub fn would_take(
         &self,
         blocks: &[u16; NR_MIGRATETYPES],
