@@ -6,8 +6,8 @@
 //! nodes in ascending order of their ids.
 //!
 //! A list is made by one sort: putting a node on it changes that node's load alone, so what the
-//! others cost stays as it is. It is made in memory of the caller's: slices, or where an allocator is
-//! made the records of its nodes. Nothing is allocated.
+//! others cost stays as it is. It is made in memory of the caller's, slices or the records of an
+//! allocator's nodes; nothing is allocated.
 
 use super::Node;
 use crate::policy::walk::NodeLoad;

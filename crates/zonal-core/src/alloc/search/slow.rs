@@ -144,10 +144,7 @@ impl Slow {
     #[cold]
     #[inline(never)]
     fn next<P: Platform>(&mut self, search: &Search<'_, '_, P>, drained: u64) -> Next {
-        if let At::Begins = self.at {
-            self.flags = slow_flags(search.gfp, search.order);
-        }
-        let flags = self.flags;
+        let flags = self.own_rights(search);
         loop {
             match self.at {
                 At::Begins | At::BeginsWith => {
@@ -216,6 +213,15 @@ impl Slow {
                 }
             }
         }
+    }
+
+    /// Its own rights, which follow from the request once it begins.
+    #[inline]
+    fn own_rights<P: Platform>(&mut self, search: &Search<'_, '_, P>) -> AllocFlags {
+        if let At::Begins = self.at {
+            self.flags = slow_flags(search.gfp, search.order);
+        }
+        self.flags
     }
 
     /// Whether it asks the last resort once more (LB D.5 `may_oom`): behind a walk, as another
