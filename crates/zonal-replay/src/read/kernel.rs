@@ -13,6 +13,10 @@
 //!   unless a statistics worker lets lists decay, which takes a batch at a time (LB E.9): on
 //!   6.18.44 the pause between two blocks is longer by a quarter after each 63rd page then, and
 //!   nowhere in drains by frees.
+//! - Blocks of 2 MiB are freed up to 31 at a time, and all their frees come before the first drain,
+//!   so the drains that they cause follow each other with nothing between. What a drain moves is
+//!   bounded (LB E.7): at 63 pages a batch, 4 such blocks. On 6.18.44 bursts have 16, 20, 28 or 32
+//!   blocks, and the pause after each fourth is the longest.
 //! - A pause of [`GAP_NS`] ends either, unless the same thread goes on with what cannot have been
 //!   all: a refill of single pages that are no whole batches, or a drain. The host of a virtual
 //!   machine takes its CPU away in the middle of a hold too; a worker's next drain is half a second
@@ -24,6 +28,7 @@
 //! program, beside the traces.
 
 use zonal_core::pcp::drain::Chunk;
+use zonal_core::pcp::tuning::Tuning;
 use zonal_text::release::KernelRelease;
 use zonal_trace::{Event, EventKind, MachineDescription, Notice};
 
@@ -45,6 +50,9 @@ const WORKER_NS: u64 = 500_000_000;
 /// A drain follows the free that caused it, or the drained page before it, sooner than this.
 pub(super) const DRAIN_BEHIND_FREE_NS: u64 = 1_000_000;
 
+/// Larger blocks than these leave a list only by drains that are bounded (LB E.7).
+const COSTLY_ORDER: u8 = 3;
+
 /// Orders with per-CPU lists (LB E.1): 0 to 3 and 9.
 const PCP_ORDERS: u16 = 0b10_0000_1111;
 
@@ -56,6 +64,8 @@ pub struct Watcher {
     drains_in_batches: bool,
     /// The same of drains by statistics workers.
     decays_in_batches: bool,
+    /// A drain of blocks above [`COSTLY_ORDER`] ends when it has moved a batch, shifted by this.
+    large_shift: Option<u8>,
     open: Vec<Option<Burst>>,
     /// By CPU: its last event but drains.
     before: Vec<Before>,
@@ -98,11 +108,14 @@ impl Watcher {
     /// A watcher for a kernel of this release, such as `6.18.44-fc`.
     pub fn new(zones: ZoneMap, release: Option<&str>) -> Watcher {
         let known = release.filter(|release| KernelRelease::parse(release).is_some());
-        let drain = known.map(|release| policy_of(Some(release)).pcp.drain);
+        let pcp = known.map(|release| policy_of(Some(release)).pcp);
+        let drain = pcp.map(|pcp| pcp.drain);
+        let counts_frees = pcp.filter(|pcp| pcp.tuning.has(Tuning::Level9));
         Watcher {
             zones,
             drains_in_batches: drain.is_some_and(|drain| drain.bulk == Chunk::Batch),
             decays_in_batches: drain.is_some_and(|drain| drain.decay == Chunk::Batch),
+            large_shift: counts_frees.map(|pcp| pcp.scale_max),
             open: Vec::new(),
             before: Vec::new(),
             freed_at: Vec::new(),
@@ -247,10 +260,13 @@ impl Watcher {
         let mut hold_pages = goes_on.map_or(0, |burst| burst.hold_pages);
         let in_batches =
             goes_on.map_or(self.drains_in_batches || is_decay, |burst| burst.in_batches);
-        if goes_on.is_none() {
+        let is_full = order > COSTLY_ORDER
+            && self.large_shift.is_some_and(|shift| hold_pages >= batch << shift)
+            && goes_on.is_some_and(|burst| burst.order == order);
+        if goes_on.is_none() || is_full {
             moves.drain_bursts += 1;
         }
-        if goes_on.is_none() || (in_batches && hold_pages >= batch) {
+        if goes_on.is_none() || is_full || (in_batches && hold_pages >= batch) {
             moves.drain_holds += 1;
             hold_pages = 0;
         }
@@ -389,6 +405,23 @@ mod tests {
         let drains = [drain(0), drain(9 * GAP_NS), drain(9 * GAP_NS + WORKER_NS)];
         let drains = moves("6.12.0", &drains);
         assert_eq!((drains.drain_holds, drains.drain_bursts), (2, 2));
+    }
+
+    #[test]
+    fn blocks_of_2_mib_leave_in_drains_of_four() {
+        let drains = |release: &str, order: u8, blocks: u64| {
+            let block = |at| (at, EventKind::PcpuDrain { pfn: 0x20_0000, order, migratetype: 1 });
+            let free = (0, EventKind::Free { pfn: 0x20_0000, order });
+            let drains = (1..=blocks).map(block);
+            let moves = moves(release, &[free].into_iter().chain(drains).collect::<Vec<_>>());
+            (moves.drain_holds, moves.drain_bursts)
+        };
+        assert_eq!(drains("6.18.44", 9, 32), (8, 8));
+        assert_eq!(drains("6.18.44", 9, 30), (8, 8));
+        assert_eq!(drains("6.18.44", 9, 4), (1, 1));
+        // A free of a small block may empty the whole list at once.
+        assert_eq!(drains("6.18.44", 3, 900), (1, 1));
+        assert_eq!(drains("6.1.0", 9, 32), (1, 1), "bounded by the list's limit alone");
     }
 
     #[test]
