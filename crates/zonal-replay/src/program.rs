@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::moves::MovesByPlace;
+use crate::reclaim::FilePages;
 use crate::world::Changed;
 
 /// No slot.
@@ -155,6 +156,8 @@ pub struct Program {
     pub changes: Vec<Changed>,
     /// Blocks that the events before the start left on lists which were empty before them.
     pub early: BTreeMap<ListPlace, u32>,
+    /// Blocks with pages of files; none where that was not asked for.
+    pub files: FilePages,
 }
 
 /// A per-CPU list.

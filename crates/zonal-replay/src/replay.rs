@@ -240,7 +240,8 @@ impl<'r> Replay<'r> {
         let kernel = KernelMoves::new(&facts);
         // Facts and the program together are the most that a long trace would keep in memory.
         drop(facts);
-        let options = ReadOptions { limit: self.limit, recorded, untraced };
+        let files = cache.has_reclaimed();
+        let options = ReadOptions { limit: self.limit, recorded, untraced, files };
         let mut program = self.read((machine, map), options, watch)?;
         let polls = self.recording.polls()?;
         let settings = Settings::of(self.recording)?;

@@ -19,7 +19,7 @@ use crate::locks::LockWaits;
 use crate::moves::{Moves, total};
 use crate::program::Program;
 use crate::progress::Watch;
-use crate::reclaim::Reclaim;
+use crate::reclaim::{Reclaim, Stays, stays};
 use crate::replay::{Prepared, Replay};
 use crate::run::holds::{Hold, Holds};
 use crate::run::none::{self, Setup};
@@ -229,11 +229,38 @@ impl<'r> WhatIf<'r> {
         &self.reclaim_judged
     }
 
+    /// Runs a trial under whose settings more pages of files have room: what stays is not read
+    /// again. Returns also how many pages that are; `None`: no more have room.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(crate) fn run_with_room(
+        &self,
+        trial: &Trial,
+        watch: &mut Watch<'_>,
+    ) -> Result<Option<(Trialled, u64)>, ReplayError> {
+        let room = self.reclaim.as_ref().map_or(0, |own| own.room(&trial.sysctls));
+        if room == 0 {
+            return Ok(None);
+        }
+        let Stays { program, pages } = stays(&self.program, room);
+        Ok(Some((self.run_program(&program, trial, watch)?, pages)))
+    }
+
     /// Runs a trial.
     ///
     /// # Errors
     /// A setting that the policy refuses, or a machine that cannot be rebuilt.
     pub fn run(&self, trial: &Trial, watch: &mut Watch<'_>) -> Result<Trialled, ReplayError> {
+        self.run_program(&self.program, trial, watch)
+    }
+
+    fn run_program(
+        &self,
+        program: &Program,
+        trial: &Trial,
+        watch: &mut Watch<'_>,
+    ) -> Result<Trialled, ReplayError> {
         let mut machine = MachineDescription::clone(&self.machine);
         for node in &mut machine.nodes {
             let own = node.cpus.clone();
@@ -242,7 +269,6 @@ impl<'r> WhatIf<'r> {
         }
         machine.cpus = Some(self.program.cpus * trial.cpus);
         let map = ZoneMap::new(&machine);
-        let program = &self.program;
         let cpus = program.cpus * trial.cpus;
         let mut timeline = Timeline::new(program, cpus, &map);
         let mut holds = Holds::default();

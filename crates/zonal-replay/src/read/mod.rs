@@ -42,7 +42,7 @@ use crate::moves::MovesByPlace;
 use crate::others::Others;
 use crate::program::{Counts, ListPlace, NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
-use crate::reclaim::Cache;
+use crate::reclaim::{Cache, FilePages, Filer};
 use crate::told::{Recorded, Untraced};
 use crate::unjudged::Unjudged;
 use crate::world::{Changed, World};
@@ -64,6 +64,8 @@ pub struct ReadOptions<'a> {
     pub recorded: Recorded,
     /// Allocations without event, by ascending position.
     pub untraced: &'a [Untraced],
+    /// Whether to find blocks with pages of files.
+    pub files: bool,
 }
 
 /// Reads `events` to their end, or as far as `reading` says.
@@ -203,6 +205,7 @@ struct Compiler<'a> {
     program: Program,
     in_use: u64,
     workers: Workers,
+    filer: Option<Filer>,
 }
 
 impl<'a> Compiler<'a> {
@@ -229,9 +232,11 @@ impl<'a> Compiler<'a> {
                 kernel: MovesByPlace::new(),
                 changes: Vec::new(),
                 early: BTreeMap::new(),
+                files: FilePages::default(),
             },
             in_use: 0,
             workers: Workers::default(),
+            filer: reading.files.then(Filer::default),
         }
     }
 
@@ -250,6 +255,9 @@ impl<'a> Compiler<'a> {
         program.span_ns.1 = event.time_ns;
         program.cpus = program.cpus.max(event.cpu + 1);
         self.watcher.see(event);
+        if let Some(filer) = &mut self.filer {
+            filer.see(event);
+        }
         self.facts += usize::from(Fact::of(event).is_some());
         if self.reading.recorded.decay {
             self.workers.see(event);
@@ -308,6 +316,9 @@ impl<'a> Compiler<'a> {
         program.ops.clear();
         program.start_ns = time_ns;
         self.watcher.restart();
+        if let Some(filer) = &mut self.filer {
+            filer.begin();
+        }
         self.in_use = 0;
         for slot in &mut program.slots {
             slot.origin = if slot.left == 0 { Origin::Gone } else { Origin::Held };
@@ -356,6 +367,9 @@ impl<'a> Compiler<'a> {
         let record = &mut self.program.slots[slot as usize];
         let cpu = event.cpu as u16;
         *record = Slot { cpu, migratetype, gfp, before, ..*record };
+        if let Some(filer) = &mut self.filer {
+            filer.allocated(event.pid, slot, (order, migratetype, gfp));
+        }
         self.push(event, OpKind::Alloc, slot);
         self.in_use += pages;
         let counts = &mut self.program.counts;
@@ -422,6 +436,9 @@ impl<'a> Compiler<'a> {
         let record = &mut self.program.slots[slot as usize];
         self.in_use -= u64::from(record.left);
         record.left = 0;
+        if let Some(filer) = &mut self.filer {
+            filer.freed(event.pid, slot, record.migratetype);
+        }
         self.table.set(record.pfn, Frame::Freed(slot));
         self.push(event, OpKind::Free, slot);
     }
@@ -446,6 +463,7 @@ impl<'a> Compiler<'a> {
 
     fn finish(mut self) -> Program {
         self.program.kernel = self.watcher.finish();
+        self.program.files = self.filer.take().map(Filer::finish).unwrap_or_default();
         let program = &mut self.program;
         let live = program.slots.iter().filter(|slot| slot.origin != Origin::Held);
         program.counts.live_pages_at_end = live.map(|slot| u64::from(slot.left)).sum();

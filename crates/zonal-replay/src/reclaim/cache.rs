@@ -1,11 +1,13 @@
 //! Which pages of files were reclaimed, and after how many others they came back.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use zonal_trace::{CachedPage, Event, EventKind, Notice};
 
+use super::pages::{Reclaimers, is_sampled};
+
 /// Each so many pages of a file, the recorder has one.
-const SAMPLED_BITS: u8 = 6;
+pub(super) const SAMPLED_BITS: u8 = 6;
 /// Pages that are remembered at most: each is one of 64.
 const PAGES_MAX: usize = 1 << 22;
 
@@ -13,10 +15,7 @@ const PAGES_MAX: usize = 1 << 22;
 /// those around it.
 #[derive(Debug, Default)]
 pub struct Cache {
-    /// Threads of background reclaim.
-    background: BTreeSet<i32>,
-    /// By thread: since when it reclaims.
-    direct: HashMap<i32, u64>,
+    reclaimers: Reclaimers,
     /// Time in direct reclaim, of all threads.
     pub(super) direct_ns: u64,
     /// Where each reclaimed page stands in the row of all that were.
@@ -32,31 +31,24 @@ pub struct Cache {
 impl Cache {
     /// Forgets times and pages so far: what follows is the recording.
     pub fn begin(&mut self, now_ns: u64) {
-        let Cache { background, direct, .. } = std::mem::take(self);
-        let direct = direct.into_keys().map(|thread| (thread, now_ns)).collect();
-        *self = Cache { background, direct, ..Cache::default() };
+        let Cache { mut reclaimers, .. } = std::mem::take(self);
+        reclaimers.begin(now_ns);
+        *self = Cache { reclaimers, ..Cache::default() };
+    }
+
+    /// Whether pages of files were reclaimed.
+    pub fn has_reclaimed(&self) -> bool {
+        self.reclaimed > 0
     }
 
     /// Takes note of the next event.
     pub fn see(&mut self, event: &Event) {
         let EventKind::Notice(notice) = event.kind else { return };
-        let (now, thread) = (event.time_ns, event.pid);
+        self.direct_ns += self.reclaimers.see(event);
         match notice {
-            Notice::KswapdWake { .. } | Notice::KswapdSleep { .. } => {
-                self.background.insert(thread);
-            }
-            Notice::ReclaimBegin { .. } => {
-                self.direct.insert(thread, now);
-            }
-            Notice::ReclaimEnd { .. } => {
-                let begin = self.direct.remove(&thread);
-                self.direct_ns += begin.map_or(0, |begin| now.saturating_sub(begin));
-            }
-            Notice::CacheAdd(page) if is_sample(page) => self.add(page),
-            Notice::CacheRemove(page) if is_sample(page) => {
-                let reclaims =
-                    self.background.contains(&thread) || self.direct.contains_key(&thread);
-                match reclaims {
+            Notice::CacheAdd(page) if is_sampled(page) => self.add(page),
+            Notice::CacheRemove(page) if is_sampled(page) => {
+                match self.reclaimers.has(event.pid) {
                     true => self.reclaim(page),
                     // The file went, or that part of it.
                     false => drop(self.out.remove(&key(page))),
@@ -80,11 +72,6 @@ impl Cache {
         }
         self.reclaimed += weight(page);
     }
-}
-
-/// A recorder that has all pages of a file has those, too.
-fn is_sample(page: CachedPage) -> bool {
-    page.index.trailing_zeros() >= SAMPLED_BITS.into()
 }
 
 fn key(page: CachedPage) -> (u32, u64, u64) {

@@ -169,6 +169,13 @@ impl Reclaim {
         MarksSaving { of_cpu: self.spent(share), of_time: of_waits.unwrap_or_default() }
     }
 
+    /// How many pages more have room under `sysctls`: none where fewer have.
+    pub(crate) fn room(&self, sysctls: &[(Sysctl, i64)]) -> u64 {
+        let then = self.now.with(sysctls);
+        let (least, most) = Kept::fewer(self.marks.kept(self.now), self.marks.kept(then));
+        ((least + most) / 2.0).max(0.0) as u64
+    }
+
     /// Pages that `sysctls` would keep, at least and at most: they are neither reclaimed nor read
     /// again.
     pub(crate) fn pages_kept(&self, sysctls: &[(Sysctl, i64)]) -> (f64, f64) {

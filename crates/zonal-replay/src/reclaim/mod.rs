@@ -19,6 +19,8 @@
 //! | time that tasks waited for disks and for memory | `waits`, the kernel's pressure files |
 //! | which come back, and after how many others | `cache` |
 //! | pages that stay free under another setting | `marks`, the kernel's formula |
+//! | which blocks are pages of files, and which of them reclaim took | `pages` |
+//! | what is left to do where they stay | `stays` |
 //!
 //! Measured are the costs; what another setting saves of them is modelled. Reading a page again has
 //! no measured price: `REREAD_NS` is a range.
@@ -26,12 +28,17 @@
 mod cache;
 mod cost;
 mod marks;
+mod pages;
+mod stays;
 mod waits;
 
 pub(crate) use self::cache::Cache;
 pub(crate) use self::cost::Reclaim;
 pub use self::cost::ReclaimCost;
 pub(crate) use self::marks::own_min_free;
+pub use self::pages::FilePages;
+pub(crate) use self::pages::Filer;
+pub(crate) use self::stays::{Stays, stays};
 
 use crate::advise::Saving;
 

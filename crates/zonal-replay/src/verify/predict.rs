@@ -212,12 +212,15 @@ fn of_one(
     let reclaim = what_if.reclaim();
     let of_marks = reclaim.map(|own| own.saving(&then.sysctls)).unwrap_or_default();
     let (least, most) = reclaim.map_or((0.0, 0.0), |own| own.pages_kept(&then.sysctls));
-    let kept = (least + most) / 2.0;
+    let with_room = what_if.run_with_room(&then, watch)?;
+    let (now, then) = (what_if.run(&now, watch)?, what_if.run(&then, watch)?);
+    // The trace itself says of each page whether it stays; shares of samples say how sure that is.
+    let kept = with_room.as_ref().map_or(0.0, |(_, pages)| *pages as f64);
     let read = reclaim.and_then(Reclaim::read_gib).map(|read| {
         let left = |pages: f64| (read - pages / PAGES_OF_GIB).max(0.0);
-        (read, Saving { low: left(most), mid: left(kept), high: left(least) })
+        (read, Saving { low: left(most.max(kept)), mid: left(kept), high: left(least.min(kept)) })
     });
-    let (now, then) = (what_if.run(&now, watch)?, what_if.run(&then, watch)?);
+    let counted = with_room.as_ref().map_or(&then, |(trialled, _)| trialled);
     let prices = Prices::new(HoldCost::of_recording(machine)?, &what_if, &now);
     let error = ModelError::of(&now.judged, &what_if.kernel().judged);
     let spent = |trialled: &Trialled| prices.spent(&prices.contention(trialled, 1, seconds));
@@ -232,12 +235,6 @@ fn of_one(
         true => recorded * then / now,
         false => then,
     };
-    // A page that stays in the cache is not moved to a list and back.
-    let left = |counts: Counts<f64>| {
-        let all = counts.refill_pages.max(counts.drain_pages);
-        let share = if all > 0.0 { (1.0 - kept / all).max(0.0) } else { 1.0 };
-        counts.map(|count| count * share)
-    };
     // What is saved in the recording's seconds is saved in those of a run.
     let longer = run_s.filter(|run_s| *run_s > 0.0).map_or(1.0, |run_s| seconds / run_s);
     let saving = prices.saving(spent(&now) - spent(&then), error).plus(of_marks.of_cpu);
@@ -245,7 +242,7 @@ fn of_one(
         saving: saving.times(longer),
         of_time: of_marks.of_time,
         read,
-        predicted: left(recorded.with(of_model(&now).with(of_model(&then))).map(scaled)),
+        predicted: recorded.with(of_model(&now).with(of_model(counted))).map(scaled),
         recorded,
         error,
         not_judged: unjudged::share(what_if.not_judged(), seconds),

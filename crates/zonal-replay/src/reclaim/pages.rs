@@ -1,0 +1,203 @@
+//! Which blocks of a trace hold pages of files, and which of them reclaim took.
+//!
+//! ```text
+//!  thread 9   alloc a   cache_add file 3, page 64   alloc b   alloc c   …   cache_add … page 128
+//!                       └─ a is page 64 of file 3   b is 65   c is 66
+//! ```
+//! The recorder has each 64th page of a file. A thread that reads allocates a block and adds it to
+//! the file before it allocates the next, so what it allocates with the same flags up to its next
+//! sample are the pages behind.
+//!
+//! A request for a large block that the kernel refused comes as small ones behind: these say what
+//! was *wanted*.
+
+use std::collections::{BTreeSet, HashMap};
+
+use zonal_trace::{CachedPage, Event, EventKind, Notice};
+
+use super::cache::SAMPLED_BITS;
+
+/// The type of pages that can move: those of files and of programs.
+const MOVABLE: u8 = 1;
+
+/// Threads that reclaim.
+#[derive(Debug, Default)]
+pub struct Reclaimers {
+    /// Of background reclaim.
+    background: BTreeSet<i32>,
+    /// By thread: since when it reclaims by itself.
+    direct: HashMap<i32, u64>,
+}
+
+impl Reclaimers {
+    /// Takes note of the next event; returns how long direct reclaim took that ends here.
+    pub fn see(&mut self, event: &Event) -> u64 {
+        let (now, thread) = (event.time_ns, event.pid);
+        match event.kind {
+            EventKind::Notice(Notice::KswapdWake { .. } | Notice::KswapdSleep { .. }) => {
+                self.background.insert(thread);
+            }
+            EventKind::Notice(Notice::ReclaimBegin { .. }) => {
+                self.direct.insert(thread, now);
+            }
+            EventKind::Notice(Notice::ReclaimEnd { .. }) => {
+                let begin = self.direct.remove(&thread);
+                return begin.map_or(0, |begin| now.saturating_sub(begin));
+            }
+            _ => {}
+        }
+        0
+    }
+
+    /// Counts time in direct reclaim from now on.
+    pub fn begin(&mut self, now_ns: u64) {
+        self.direct.values_mut().for_each(|since| *since = now_ns);
+    }
+
+    /// Whether what this thread frees is reclaimed.
+    pub fn has(&self, thread: i32) -> bool {
+        self.background.contains(&thread) || self.direct.contains_key(&thread)
+    }
+}
+
+/// A block that holds pages of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filed {
+    /// The block.
+    pub slot: u32,
+    /// Number of the file.
+    pub file: u32,
+    /// Its first page's place in the file.
+    pub index: u64,
+    /// Order of the block that was refused in its place; 0: none was.
+    pub wanted: u8,
+}
+
+/// What a trace says of blocks and files.
+#[derive(Clone, Debug, Default)]
+pub struct FilePages {
+    /// By ascending slot.
+    pub filed: Vec<Filed>,
+    /// Blocks that reclaim freed, in the order of time.
+    pub reclaimed: Vec<u32>,
+    /// When pages of a file were thrown away by others than reclaim, and which file's.
+    pub dropped: Vec<(u64, u32)>,
+}
+
+/// Collects that while a trace is read.
+#[derive(Debug, Default)]
+pub struct Filer {
+    reclaimers: Reclaimers,
+    files: HashMap<(u32, u64), u32>,
+    readers: HashMap<i32, Reader>,
+    found: FilePages,
+}
+
+/// What a thread reads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reader {
+    /// Its last movable block, with flags and order.
+    last: Option<(u32, u32, u8)>,
+    /// Flags of the blocks that it reads into.
+    gfp: u32,
+    file: u32,
+    /// The next page of the file.
+    next: u64,
+    /// How many come before its next sample.
+    left: u64,
+    /// Flags and order of a block that was refused.
+    wanted: (u32, u8),
+}
+
+impl Filer {
+    /// Takes note of the next event, before it is followed.
+    pub fn see(&mut self, event: &Event) {
+        self.reclaimers.see(event);
+        match event.kind {
+            EventKind::Alloc { pfn: None, order, migratetype: MOVABLE, gfp } => {
+                self.readers.entry(event.pid).or_default().wanted = (gfp, order);
+            }
+            EventKind::Notice(Notice::CacheAdd(page)) if is_sampled(page) => self.add(event, page),
+            EventKind::Notice(Notice::CacheRemove(page))
+                if is_sampled(page) && !self.reclaimers.has(event.pid) =>
+            {
+                let file = self.file(page);
+                self.found.dropped.push((event.time_ns, file));
+            }
+            _ => {}
+        }
+    }
+
+    /// The thread was given this block.
+    pub fn allocated(&mut self, thread: i32, slot: u32, (order, migratetype, gfp): (u8, u8, u32)) {
+        if migratetype != MOVABLE {
+            return;
+        }
+        let reader = self.readers.entry(thread).or_default();
+        reader.last = Some((slot, gfp, order));
+        if order > 0 && reader.wanted.0 == gfp {
+            reader.wanted = (0, 0);
+        }
+        let pages = 1 << order;
+        if reader.gfp == gfp && reader.left >= pages {
+            let (file, index) = (reader.file, reader.next);
+            self.found.filed.push(Filed { slot, file, index, wanted: reader.wanted(gfp) });
+            reader.next += pages;
+            reader.left -= pages;
+        }
+    }
+
+    /// The thread freed it.
+    pub fn freed(&mut self, thread: i32, slot: u32, migratetype: u8) {
+        if migratetype == MOVABLE && self.reclaimers.has(thread) {
+            self.found.reclaimed.push(slot);
+        }
+    }
+
+    /// What follows is the recording; blocks stay what they are.
+    pub fn begin(&mut self) {
+        self.found.reclaimed.clear();
+        self.found.dropped.clear();
+    }
+
+    /// The whole.
+    pub fn finish(self) -> FilePages {
+        let mut found = self.found;
+        // A sample is surer than a place behind another one: the last stands.
+        found.filed.reverse();
+        found.filed.sort_by_key(|filed| filed.slot);
+        found.filed.dedup_by_key(|filed| filed.slot);
+        found
+    }
+
+    fn add(&mut self, event: &Event, page: CachedPage) {
+        let file = self.file(page);
+        let reader = self.readers.entry(event.pid).or_default();
+        let own = reader.last.filter(|(_, _, order)| *order == page.order);
+        let Some((slot, gfp, order)) = own else {
+            reader.left = 0;
+            return;
+        };
+        let pages = 1_u64 << order;
+        let left = (1_u64 << SAMPLED_BITS).saturating_sub(pages);
+        let (index, wanted) = (page.index, reader.wanted(gfp));
+        *reader = Reader { gfp, file, next: index + pages, left, ..*reader };
+        self.found.filed.push(Filed { slot, file, index, wanted });
+    }
+
+    fn file(&mut self, page: CachedPage) -> u32 {
+        let next = self.files.len() as u32;
+        *self.files.entry((page.device, page.inode)).or_insert(next)
+    }
+}
+
+impl Reader {
+    fn wanted(&self, gfp: u32) -> u8 {
+        if self.wanted.0 == gfp { self.wanted.1 } else { 0 }
+    }
+}
+
+/// A recorder that has all pages of a file has those, too.
+pub(super) fn is_sampled(page: CachedPage) -> bool {
+    page.index.trailing_zeros() >= SAMPLED_BITS.into()
+}
