@@ -8,8 +8,7 @@ use crate::types::{CpuId, NodeId};
 /// A CPU's pcp of the zone that it prefers: that of rank 0 (`PcpOrder::position`).
 #[inline(always)]
 pub(super) fn own<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a Pcp> {
-    let at = cpu.0 as usize;
-    on.pcps.get(if P::PCPS_FROM_END { on.pcps.len().wrapping_sub(1).wrapping_sub(at) } else { at })
+    on.own(cpu)
 }
 
 /// The CPU whose pcp a fast operation may take a block from, for a request from this node.

@@ -6,7 +6,6 @@
 
 use core::fmt;
 
-use super::own::own;
 use super::plain::Plain;
 use super::tunables::Tunables;
 use crate::buddy::FallbackPolicy;
@@ -276,12 +275,19 @@ impl<'a, P: Platform> Tables<'a, P> {
     pub fn lists(&self) -> &ListMap {
         &self.map
     }
+    /// A CPU's pcp of the zone that it prefers, if there is such a CPU: that of rank 0
+    /// (`PcpOrder::position`).
+    #[inline(always)]
+    pub(super) fn own(&self, cpu: CpuId) -> Option<&'a Pcp> {
+        let (at, pcps) = (cpu.0 as usize, self.pcps);
+        pcps.get(if P::PCPS_FROM_END { pcps.len().wrapping_sub(1).wrapping_sub(at) } else { at })
+    }
     /// The pcp of a (zone, CPU).
     #[inline(never)]
     pub(super) fn pcp(&self, zone: ZoneId, cpu: CpuId) -> &'a Pcp {
         // Most ask for that of the zone which the CPU prefers, of which the number of the CPU alone
         // says where it is.
-        match own(self, cpu) {
+        match self.own(cpu) {
             Some(pcp) if pcp.zone == zone && pcp.owner == cpu => pcp,
             _ => &self.pcps[self.pcp_index(0, zone, cpu)],
         }

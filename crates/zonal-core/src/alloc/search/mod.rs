@@ -137,19 +137,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
     /// The zones the request may use.
     pub fn allowed(&self) -> impl Iterator<Item = &'a Zone> {
         let mut at = 0;
-        core::iter::from_fn(move || self.next_allowed(&mut at))
-    }
-    /// The next one of them from a position on. A function of its own: many go through them, and
-    /// none of those is quick.
-    #[inline(never)]
-    fn next_allowed(&self, at: &mut usize) -> Option<&'a Zone> {
-        loop {
-            let zone = self.on.zone(*self.zonelist.get(*at)?);
-            *at += 1;
-            if self.allows(zone) {
-                return Some(zone);
-            }
-        }
+        core::iter::from_fn(move || next_allowed(self, &mut at))
     }
     /// The request's zones, the first of each run of zones of one node (LB D.6).
     pub fn each_node(&self, mut first: impl FnMut(&'a Zone)) {
@@ -209,6 +197,19 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
             Refusal::Fragmented { zone: id, node, kind, free: snapshot.free }
         };
         AllocError { order: self.order, why }
+    }
+}
+
+/// The next zone that a request may use, from a position on. A function of its own: many go through
+/// them, and none of those is quick.
+#[inline(never)]
+fn next_allowed<'a, P: Platform>(search: &Search<'_, 'a, P>, at: &mut usize) -> Option<&'a Zone> {
+    loop {
+        let zone = search.on.zone(*search.zonelist.get(*at)?);
+        *at += 1;
+        if search.allows(zone) {
+            return Some(zone);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use super::next::Next;
 use super::{Search, watermark_of};
 use crate::alloc::cpu_ops::{drain_all, drain_lists};
 use crate::alloc::request::AllocError;
+use crate::alloc::zone_ops::sum_of;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
@@ -386,7 +387,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     pub fn draining_may_help(&self, flags: AllocFlags) -> bool {
         self.allowed().any(|zone| {
             let ops = self.zone_ops(zone);
-            if ops.sum_of(|pcp| u64::from(pcp.is_closed())) != 0 {
+            if sum_of(ops, |pcp| u64::from(pcp.is_closed())) != 0 {
                 return true;
             }
             let free = ops.free_or_cached();
@@ -425,7 +426,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     fn pcps_in_use(&self) -> bool {
         self.allowed().any(|zone| {
             let ops = self.zone_ops(zone);
-            ops.sum_of(|pcp| u64::from(!pcp.seems_empty())) != 0
+            sum_of(ops, |pcp| u64::from(!pcp.seems_empty())) != 0
                 || ops.depots_in_use()
                 || ops.owned().pages() > 0
         })
@@ -438,7 +439,7 @@ impl<'a, P: Platform> Search<'_, 'a, P> {
     fn activity(&self) -> u64 {
         let of_zone = |zone: &'a Zone| {
             let ops = self.zone_ops(zone);
-            ops.depot_changes().wrapping_add(ops.sum_of(Pcp::moves))
+            ops.depot_changes().wrapping_add(sum_of(ops, Pcp::moves))
         };
         self.allowed().map(of_zone).fold(0, u64::wrapping_add)
     }

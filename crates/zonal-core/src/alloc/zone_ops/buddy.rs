@@ -26,6 +26,36 @@ impl Want {
     }
 }
 
+/// Why a block that has this word is not claimed.
+#[cold]
+#[inline(never)]
+fn unclaimed<P: Platform>(
+    ops: ZoneOps<'_, '_, P>,
+    (pfn, order): (Pfn, Order),
+    held: PageWord,
+) -> FreeError {
+    let zone = ops.zone.id;
+    match held.state() {
+        PageState::Allocated { order: actual, .. } if actual != order => {
+            FreeError::WrongOrder { pfn, given: order, actual, zone }
+        }
+        // Another free was faster.
+        PageState::Allocated { .. } => FreeError::DoubleFree { pfn, order, zone },
+        PageState::Range { order, .. } => {
+            let is_parked = |at| ops.is_parked(at);
+            match P::KEEPS_RANGES && ops.frames().index(pfn).is_some_and(is_parked) {
+                true => FreeError::DoubleFree { pfn, order, zone },
+                false => FreeError::InRange { pfn, order, zone },
+            }
+        }
+        PageState::Free { order, .. } | PageState::Cached { order, .. } => {
+            FreeError::DoubleFree { pfn, order, zone }
+        }
+        PageState::None => FreeError::NotABlock { pfn, order, zone },
+        PageState::Corrupt(_) => FreeError::Corrupt(pfn),
+    }
+}
+
 impl<P: Platform> ZoneOps<'_, '_, P> {
     /// A block straight from the buddy, for orders without lists and when the pcp is closed; where
     /// CPUs own pageblocks, from the CPU's own if they have one.
@@ -129,33 +159,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
             Some(mt) if claim::exchange(word, held.0, PageWord::moving(order, mt, None).0) => {
                 Ok(held)
             }
-            _ => Err(self.unclaimed(pfn, held, order)),
-        }
-    }
-
-    /// Why a block that has this word is not claimed.
-    #[cold]
-    #[inline(never)]
-    fn unclaimed(self, pfn: Pfn, held: PageWord, order: Order) -> FreeError {
-        let zone = self.zone.id;
-        match held.state() {
-            PageState::Allocated { order: actual, .. } if actual != order => {
-                FreeError::WrongOrder { pfn, given: order, actual, zone }
-            }
-            // Another free was faster.
-            PageState::Allocated { .. } => FreeError::DoubleFree { pfn, order, zone },
-            PageState::Range { order, .. } => {
-                let is_parked = |at| self.is_parked(at);
-                match P::KEEPS_RANGES && self.frames().index(pfn).is_some_and(is_parked) {
-                    true => FreeError::DoubleFree { pfn, order, zone },
-                    false => FreeError::InRange { pfn, order, zone },
-                }
-            }
-            PageState::Free { order, .. } | PageState::Cached { order, .. } => {
-                FreeError::DoubleFree { pfn, order, zone }
-            }
-            PageState::None => FreeError::NotABlock { pfn, order, zone },
-            PageState::Corrupt(_) => FreeError::Corrupt(pfn),
+            _ => Err(unclaimed(self, (pfn, order), held)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A zone's free-page counter where its error matters (LB F.1, C.5).
 
-use super::ZoneOps;
+use super::{ZoneOps, sum_of};
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
 use crate::types::ZoneKind;
@@ -30,7 +30,7 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
     /// Pages of the zone that are free: in its buddy, on its pcps, in the pageblocks that CPUs own.
     #[inline(never)]
     pub fn free_or_cached(self) -> u64 {
-        let cached = self.sum_of(|pcp| u64::from(pcp.count()));
+        let cached = sum_of(self, |pcp| u64::from(pcp.count()));
         cached + self.owned().pages() + self.free_snapshot()
     }
 

@@ -95,12 +95,6 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
         self.on.pcps_of(self.zone.id)
     }
 
-    /// A sum over all pcps of the zone, where nobody is in a hurry: one loop for all sums.
-    #[inline(never)]
-    pub fn sum_of(self, of: fn(&Pcp) -> u64) -> u64 {
-        self.pcps().map(of).fold(0, u64::wrapping_add)
-    }
-
     #[inline]
     pub fn pressure(self) -> Pressure {
         let flags = self.zone.fast.load(Relaxed);
@@ -145,9 +139,15 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     #[cold]
     #[inline(never)]
     pub fn slow_down(self) {
-        self.sum_of(|pcp| {
+        sum_of(self, |pcp| {
             pcp.make_slow();
             0
         });
     }
+}
+
+/// A sum over all pcps of a zone, where nobody is in a hurry: one loop for all sums.
+#[inline(never)]
+pub(super) fn sum_of<P: Platform>(ops: ZoneOps<'_, '_, P>, of: fn(&Pcp) -> u64) -> u64 {
+    ops.pcps().map(of).fold(0, u64::wrapping_add)
 }
