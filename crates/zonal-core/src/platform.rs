@@ -35,7 +35,7 @@ pub trait Platform: Wait + Sync {
     /// platform that has no use for ranges leaves the code out.
     const KEEPS_RANGES: bool = true;
 
-    /// Whether the platform charges for [`Step`]s. Of the core's short ways it then takes only those
+    /// Whether the platform charges for [`Step`]s. Of its short ways the core then takes only those
     /// whose steps are known once they have been gone.
     const CHARGES: bool = false;
 

@@ -21,8 +21,9 @@
 //!
 //! Platforms with sequences have a fast path of their own in front of the core: there this one
 //! serves sealed pcps only, on which no sequence runs (PCP-7), as where each allocation is
-//! recorded. A platform that charges for steps ([`Platform::CHARGES`]) is told of those that a search
-//! would have made: one look at the zone. Short ways with steps of their own are not taken there.
+//! recorded. A platform that charges for steps ([`Platform::CHARGES`]) is told of those that a
+//! search would have made: one look at the zone. Short ways with steps of their own are not taken
+//! there.
 
 use core::num::NonZeroU64;
 

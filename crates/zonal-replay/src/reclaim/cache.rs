@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use zonal_trace::{CachedPage, Event, EventKind, Notice};
 
-use super::pages::{Reclaimers, is_sampled};
+use super::pages::{Reclaimers, SAMPLED_BITS, is_sampled};
 
-/// Each so many pages of a file, the recorder has one.
-pub(super) const SAMPLED_BITS: u8 = 6;
 /// Pages that are remembered at most: each is one of 64.
 const PAGES_MAX: usize = 1 << 22;
 

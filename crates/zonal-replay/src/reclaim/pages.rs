@@ -15,8 +15,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use zonal_trace::{CachedPage, Event, EventKind, Notice};
 
-use super::cache::SAMPLED_BITS;
-
+/// Each so many pages of a file, the recorder has one.
+pub(super) const SAMPLED_BITS: u8 = 6;
 /// The type of pages that can move: those of files and of programs.
 const MOVABLE: u8 = 1;
 
