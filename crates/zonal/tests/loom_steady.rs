@@ -104,7 +104,7 @@ impl Zone {
     /// One page goes on, unless somebody else has the gate.
     fn go(&self, step: Move) {
         match step {
-            Move::Empty => return self.empty(),
+            Move::Empty => self.empty(),
             Move::Put(cpu) | Move::Take(cpu) | Move::Drain(cpu) | Move::Refill(cpu) => {
                 if self.take_gate(cpu) {
                     self.go_closed(step);
