@@ -17,6 +17,8 @@ use zonal_trace::{CachedPage, Event, EventKind, Notice};
 
 /// Each so many pages of a file, the recorder has one.
 pub(super) const SAMPLED_BITS: u8 = 6;
+/// No file has more: offsets in bytes have 63 bits.
+const PAGES_OF_FILE: u64 = 1 << 51;
 /// The type of pages that can move: those of files and of programs.
 const MOVABLE: u8 = 1;
 
@@ -197,7 +199,7 @@ impl Reader {
     }
 }
 
-/// A recorder that has all pages of a file has those, too.
+/// A recorder that has all pages of a file has those, too. No file has a page behind the last one.
 pub(super) fn is_sampled(page: CachedPage) -> bool {
-    page.index.trailing_zeros() >= SAMPLED_BITS.into()
+    page.index < PAGES_OF_FILE && page.index.trailing_zeros() >= SAMPLED_BITS.into()
 }

@@ -460,6 +460,19 @@ mod tests {
     }
 
     #[test]
+    fn a_place_that_no_file_has_is_none() {
+        let mut trace = Trace::default();
+        trace.wake();
+        let slot = trace.read(u64::MAX << 6, 6);
+        trace.free(KSWAPD, slot);
+        let again = trace.read(u64::MAX << 6, 6);
+        trace.free(READER, again);
+        let stays = trace.with_room(1 << 20);
+        // The first one stays, as a page of nobody's file.
+        assert_eq!((stays.pages, done(&stays).len()), (0, 3));
+    }
+
+    #[test]
     fn nothing_is_known_of_a_trace_without_files() {
         let found = FilePages::default();
         assert!(found.filed.is_empty() && found.reclaimed.is_empty());
