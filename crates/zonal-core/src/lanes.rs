@@ -59,10 +59,11 @@ mod cells {
         cells.iter().all(|cell| cell.load(Relaxed) == value)
     }
 
-    /// Whether numbers are equal, without a way out in between.
+    /// Whether numbers are equal, without a way out in between: of arrays the compiler makes a call
+    /// of `memcmp`.
     #[inline(always)]
     pub(crate) fn equal_u64s(a: [u64; 8], b: [u64; 8]) -> bool {
-        a == b
+        a.into_iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
 
     /// Copies cells to others that may be some of them, if those begin further down.
