@@ -218,7 +218,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
                     continue;
                 }
                 if !self.put_magazine(depot, list, blocks) {
-                    return pages - left + self.drain_pages(left, self.fullest());
+                    return pages - left + self.drain_pages(left, first);
                 }
                 left = left.saturating_sub(magazine);
             }
@@ -227,14 +227,6 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             true => pages - left,
             false => pages - left + self.drain_pages(left, first),
         }
-    }
-
-    /// The list with most pages. Where neither lists nor depot have room, blocks of an order that
-    /// was in use before may fill them, and those of another one would come and go through the
-    /// buddy.
-    fn fullest(&self) -> usize {
-        let pages = |list: &usize| self.closed.pcp.lists[*list].pages_of(self.closed.len(*list));
-        (0..self.ops.on.map.len()).max_by_key(pages).unwrap_or(0)
     }
 
     /// Leaves the `blocks` coldest blocks of a list. `false`: the depot has no room for them.
