@@ -28,7 +28,7 @@
 use core::num::NonZeroU64;
 
 use super::cpu_ops::CpuOps;
-use super::own::{cpu_for, own};
+use super::own::cpu_for;
 use super::own_blocks;
 use super::pcp_ops::PcpOps;
 use super::plain::{SEARCHED, kind, type_of};
@@ -138,7 +138,7 @@ fn pcp_for<'a, P: Platform>(on: &Tables<'a, P>, gfp: Gfp, node: Option<NodeId>) 
     if is_other(on, gfp) {
         return None;
     }
-    own(on, cpu_for(on, node)?).filter(|pcp| on.enters(pcp))
+    on.own(cpu_for(on, node)?).filter(|pcp| on.enters(pcp))
 }
 
 /// Whether a request with such flags is not plain ([`Plain::others`](super::plain::Plain)). Where a
@@ -186,7 +186,7 @@ fn take_by<'a, P: Platform>(
         return None;
     }
     let cpu = cpu_for(on, node)?;
-    let pcp = own(on, cpu).filter(|pcp| on.enters(pcp))?;
+    let pcp = on.own(cpu).filter(|pcp| on.enters(pcp))?;
     let list = on.plain.list(gfp, order);
     if pcp.active_len(list) == Some(0) {
         return None;
@@ -235,7 +235,7 @@ fn put_ready<P: Platform>(
     (pfn, order): (Pfn, Order),
     mark: u64,
 ) -> Result<(), (Pfn, Order)> {
-    let Some(pcp) = own(on, on.platform.cpu()) else { return Err((pfn, order)) };
+    let Some(pcp) = on.own(on.platform.cpu()) else { return Err((pfn, order)) };
     if !on.enters(pcp) {
         return Err((pfn, order));
     }
@@ -269,7 +269,7 @@ fn put_on<P: Platform>(
 /// As [`put_ready`], onto a pcp as it is. `false`: nothing was done, there is something to decide.
 #[inline(never)]
 fn put<P: Platform>(on: &Tables<'_, P>, (pfn, order): (Pfn, Order), mark: u64) -> bool {
-    let own = own(on, on.platform.cpu()).filter(|pcp| on.enters(pcp));
+    let own = on.own(on.platform.cpu()).filter(|pcp| on.enters(pcp));
     let Some(pcp) = own else { return false };
     let Some(zone) = on.zones.get(usize::from(pcp.zone.0)) else { return false };
     let Some(mt) = type_of(on.blocks, zone.block_shift, pfn) else { return false };
@@ -337,7 +337,7 @@ pub(super) fn alloc<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Optio
 pub(super) fn pcp_of<'a, P: Platform>(on: &Tables<'a, P>, cpu: CpuId) -> Option<&'a Pcp> {
     let exists = (cpu.0 as usize) < on.cpu_nodes().len();
     let gates = on.platform.uses_gates() && !on.platform.has_sequences();
-    own(on, cpu).filter(|_| exists && gates)
+    on.own(cpu).filter(|_| exists && gates)
 }
 
 /// As [`alloc`], from this pcp, for callers who know the flags.
@@ -478,7 +478,7 @@ pub(super) fn alloc_range_on<P: Platform>(
 /// keeps room for it. `false`: nothing was done.
 #[inline(always)]
 pub(super) fn free_parked<P: Platform>(on: &Tables<'_, P>, pfn: Pfn, pages: NonZeroU64) -> bool {
-    let own = own(on, on.platform.cpu()).filter(|pcp| on.enters(pcp));
+    let own = on.own(on.platform.cpu()).filter(|pcp| on.enters(pcp));
     own.is_some_and(|pcp| free_range_on(on, pcp, pfn, pages).is_ok())
 }
 
@@ -526,7 +526,7 @@ pub(super) fn free_front<P: Platform>(
     pfn: Pfn,
     (order, pages): (Order, u32),
 ) -> bool {
-    let own = own(on, on.platform.cpu()).filter(|pcp| on.enters(pcp));
+    let own = on.own(on.platform.cpu()).filter(|pcp| on.enters(pcp));
     let Some(pcp) = own else { return false };
     let Some(mt) = type_of(on.blocks, pcp.ready.block_shift, pfn) else { return false };
     if !pfn.0.is_multiple_of(order.pages()) {
@@ -552,7 +552,7 @@ pub(super) fn free_front<P: Platform>(
 /// who closes it frees the range (PARK-1). So does whoever has it closed meanwhile.
 #[inline]
 pub(super) fn close_stuck<P: Platform>(on: &Tables<'_, P>) {
-    let own = own(on, on.platform.cpu()).filter(|pcp| pcp.parked.is_stuck());
+    let own = on.own(on.platform.cpu()).filter(|pcp| pcp.parked.is_stuck());
     if let Some(pcp) = own
         && let Some(zone) = on.zones.get(usize::from(pcp.zone.0))
     {

@@ -5,7 +5,7 @@
 
 use core::num::NonZeroU64;
 
-use super::{Allocator, fast, own};
+use super::{Allocator, fast};
 use crate::alloc::{AllocError, FreeError, Request};
 use crate::gfp::Gfp;
 use crate::pcp::state::Pcp;
@@ -108,7 +108,7 @@ pub fn list_of_block<P: Platform>(
 ///    kernel, interrupts are masked.
 /// 2. [`Platform::fence`] does not return for this CPU meanwhile.
 pub unsafe fn make_active<P: Platform>(on: &Allocator<'_, P>, list: usize) -> bool {
-    let pcp = own::own(&on.tables, on.platform().cpu());
+    let pcp = on.tables.own(on.platform().cpu());
     // A sealed pcp's word is slow.
     pcp.is_some_and(|pcp| pcp.may_have_sequences(on.platform()) && pcp.switch(list, || false))
 }

@@ -6,7 +6,7 @@
 //! search's own last step. A platform that charges for steps has none of it.
 
 use super::cpu_ops::CpuOps;
-use super::own::{cpu_for, own};
+use super::own::cpu_for;
 use super::request::{FreeError, Request};
 use super::tables::Tables;
 use super::zone_ops::{Want, ZoneOps};
@@ -25,7 +25,7 @@ pub(super) fn take<P: Platform>(on: &Tables<'_, P>, request: &Request) -> Option
     }
     let mt = on.plain.type_of_request(gfp)?;
     let cpu = cpu_for(on, node)?;
-    let pcp = own(on, cpu)?;
+    let pcp = on.own(cpu)?;
     let zone = on.zones.get(usize::from(pcp.zone.0))?;
     if !zone.has(1 << order.get()) {
         return None;
@@ -47,7 +47,7 @@ pub(super) fn put<P: Platform>(
     // Two frees of one block at the same time: the exchange lets one of them through.
     ops.claim_word(pfn, zone.frame(pfn), order)?;
     // Mostly the one that is at hand: the zone is the one that the CPU prefers.
-    let own = own(on, cpu).filter(|pcp| pcp.zone == zone.id);
+    let own = on.own(cpu).filter(|pcp| pcp.zone == zone.id);
     ops.free_direct(own.unwrap_or_else(|| on.pcp(zone.id, cpu)), pfn, order);
     Ok(())
 }

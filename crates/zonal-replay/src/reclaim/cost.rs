@@ -158,7 +158,7 @@ impl Reclaim {
         if then == self.now {
             return MarksSaving::default();
         }
-        let least = Kept::fewer(self.marks.kept(self.now), self.marks.kept(then)).0;
+        let least = self.fewer_kept(then).0;
         let share = self.share(self.marks.kept(self.now), self.marks.kept(then));
         // What it costs to keep less than the kernel itself would is not modelled, and so no time
         // is promised for it.
@@ -171,9 +171,13 @@ impl Reclaim {
 
     /// How many pages more have room under `sysctls`: none where fewer have.
     pub(crate) fn room(&self, sysctls: &[(Sysctl, i64)]) -> u64 {
-        let then = self.now.with(sysctls);
-        let (least, most) = Kept::fewer(self.marks.kept(self.now), self.marks.kept(then));
+        let (least, most) = self.fewer_kept(self.now.with(sysctls));
         ((least + most) / 2.0).max(0.0) as u64
+    }
+
+    /// How many pages fewer the marks keep with other settings, at least and at most.
+    fn fewer_kept(&self, then: MarkSettings) -> (f64, f64) {
+        Kept::fewer(self.marks.kept(self.now), self.marks.kept(then))
     }
 
     /// Pages that `sysctls` would keep, at least and at most: they are neither reclaimed nor read

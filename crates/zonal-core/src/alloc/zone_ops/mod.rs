@@ -139,10 +139,7 @@ impl<'s, 'a, P: Platform> ZoneOps<'s, 'a, P> {
     #[cold]
     #[inline(never)]
     pub fn slow_down(self) {
-        sum_of(self, |pcp| {
-            pcp.make_slow();
-            0
-        });
+        self.pcps().for_each(Pcp::make_slow);
     }
 }
 
