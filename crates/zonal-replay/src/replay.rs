@@ -46,6 +46,8 @@ pub struct Replay<'r> {
     recording: &'r Recording,
     policy: Policy,
     limit: Option<u64>,
+    /// Whether to find blocks with pages of files, where reclaim took some.
+    files: bool,
 }
 
 /// What only a replay without memory can do besides.
@@ -83,7 +85,7 @@ pub struct EndState {
 impl<'r> Replay<'r> {
     /// A replay of all of `recording`, under the policy `zonal`.
     pub fn new(recording: &'r Recording) -> Replay<'r> {
-        Replay { recording, policy: Policy::ZONAL, limit: None }
+        Replay { recording, policy: Policy::ZONAL, limit: None, files: false }
     }
 
     /// Under another policy.
@@ -95,6 +97,12 @@ impl<'r> Replay<'r> {
     /// Of this many events at most.
     pub fn limit(mut self, events: u64) -> Self {
         self.limit = Some(events);
+        self
+    }
+
+    /// With what the program of a changed reserve needs.
+    pub(crate) fn with_files(mut self) -> Self {
+        self.files = true;
         self
     }
 
@@ -240,7 +248,7 @@ impl<'r> Replay<'r> {
         let kernel = KernelMoves::new(&facts);
         // Facts and the program together are the most that a long trace would keep in memory.
         drop(facts);
-        let files = cache.has_reclaimed();
+        let files = self.files && cache.has_reclaimed();
         let options = ReadOptions { limit: self.limit, recorded, untraced, files };
         let mut program = self.read((machine, map), options, watch)?;
         let polls = self.recording.polls()?;

@@ -129,10 +129,32 @@ impl<'r> WhatIf<'r> {
         limit: Option<u64>,
         watch: &mut Watch<'_>,
     ) -> Result<WhatIf<'r>, ReplayError> {
-        let machine = start::machine(recording)?;
-        let map = ZoneMap::new(&machine);
         let replay = Replay::new(recording).policy(policy);
         let replay = limit.map_or(replay, |events| replay.limit(events));
+        WhatIf::of(recording, (replay, limit.is_none()), policy, watch)
+    }
+
+    /// Reads a recording for trials under whose settings more pages of files have room, too.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn with_files(
+        recording: &'r Recording,
+        policy: Policy,
+        watch: &mut Watch<'_>,
+    ) -> Result<WhatIf<'r>, ReplayError> {
+        let replay = Replay::new(recording).policy(policy).with_files();
+        WhatIf::of(recording, (replay, true), policy, watch)
+    }
+
+    fn of(
+        recording: &'r Recording,
+        (replay, is_whole): (Replay<'_>, bool),
+        policy: Policy,
+        watch: &mut Watch<'_>,
+    ) -> Result<WhatIf<'r>, ReplayError> {
+        let machine = start::machine(recording)?;
+        let map = ZoneMap::new(&machine);
         let settings = Settings::of(recording)?;
         let prepared = replay.prepare((&machine, &map), Recorded::default(), watch)?;
         let Prepared { program, told, not_judged, lock_waits, .. } = prepared;
@@ -147,7 +169,7 @@ impl<'r> WhatIf<'r> {
             lock_waits,
             of_others_percent: prepared.of_others_percent,
             // Of a part, the counters of the whole say nothing.
-            reclaim: prepared.reclaim.filter(|_| limit.is_none()),
+            reclaim: prepared.reclaim.filter(|_| is_whole),
             kernel,
         };
         what_if.settle(recording, policy, watch)?;
@@ -230,7 +252,8 @@ impl<'r> WhatIf<'r> {
     }
 
     /// Runs a trial under whose settings more pages of files have room: what stays is not read
-    /// again. Returns also how many pages that are; `None`: no more have room.
+    /// again. Returns also how many pages that are; `None`: no more have room. For a recording that
+    /// was read [with files](Self::with_files).
     ///
     /// # Errors
     /// As [`run`](Self::run).

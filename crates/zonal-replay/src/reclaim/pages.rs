@@ -10,6 +10,9 @@
 //!
 //! A request for a large block that the kernel refused comes as small ones behind: these say what
 //! was *wanted*.
+//!
+//! Compaction moves pages: it frees the block that they lay in, and no event says where they lie
+//! since. They are pages of their file all the same.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -82,6 +85,8 @@ pub struct FilePages {
     pub filed: Vec<Filed>,
     /// Blocks that reclaim freed, in the order of time.
     pub reclaimed: Vec<u32>,
+    /// Blocks that compaction freed: their pages lie elsewhere since.
+    pub moved: Vec<u32>,
     /// When pages of a file were thrown away by others than reclaim, and which file's.
     pub dropped: Vec<(u64, u32)>,
 }
@@ -90,6 +95,8 @@ pub struct FilePages {
 #[derive(Debug, Default)]
 pub struct Filer {
     reclaimers: Reclaimers,
+    /// Threads that move pages together.
+    movers: BTreeSet<i32>,
     files: HashMap<(u32, u64), u32>,
     readers: HashMap<i32, Reader>,
     found: FilePages,
@@ -116,6 +123,14 @@ impl Filer {
     pub fn see(&mut self, event: &Event) {
         self.reclaimers.see(event);
         match event.kind {
+            EventKind::Notice(Notice::CompactionBegin { .. }) => {
+                self.movers.insert(event.pid);
+            }
+            EventKind::Notice(Notice::CompactionEnd { .. }) => {
+                self.movers.remove(&event.pid);
+            }
+            // One of the lost events may have been an end.
+            EventKind::Lost { .. } => self.movers.clear(),
             EventKind::Alloc { pfn: None, order, migratetype: MOVABLE, gfp } => {
                 self.readers.entry(event.pid).or_default().wanted = (gfp, order);
             }
@@ -151,7 +166,12 @@ impl Filer {
 
     /// The thread freed it.
     pub fn freed(&mut self, thread: i32, slot: u32, migratetype: u8) {
-        if migratetype == MOVABLE && self.reclaimers.has(thread) {
+        if migratetype != MOVABLE {
+            return;
+        }
+        if self.movers.contains(&thread) {
+            self.found.moved.push(slot);
+        } else if self.reclaimers.has(thread) {
             self.found.reclaimed.push(slot);
         }
     }
@@ -159,6 +179,7 @@ impl Filer {
     /// What follows is the recording; blocks stay what they are.
     pub fn begin(&mut self) {
         self.found.reclaimed.clear();
+        self.found.moved.clear();
         self.found.dropped.clear();
     }
 

@@ -9,6 +9,9 @@
 //! the first go, in place of those that are taken now. As long as there is room
 //!
 //! - background reclaim does not run, and nothing empties the lists;
+//! - compaction does not run, and moves nothing: a page stays where it was read. Where it went in
+//!   the recording no event says, so that a block which reclaim frees and nobody was given is taken
+//!   for the page that was moved first;
 //! - a large block that was refused is there, and the small ones that came in its place are not
 //!   asked for.
 //!
@@ -37,9 +40,13 @@ pub(crate) struct Stays {
 
 /// `program` with room for so many pages of files more.
 pub(crate) fn stays(program: &Program, room: u64) -> Stays {
-    let FilePages { filed, reclaimed, dropped } = &program.files;
-    let mut is_reclaimed = vec![false; program.slots.len()];
-    reclaimed.iter().for_each(|slot| is_reclaimed[*slot as usize] = true);
+    let FilePages { filed, reclaimed, moved, dropped } = &program.files;
+    let all_of = |slots: &[u32]| {
+        let mut is_one = vec![false; program.slots.len()];
+        slots.iter().for_each(|slot| is_one[*slot as usize] = true);
+        is_one
+    };
+    let (is_reclaimed, is_moved) = (all_of(reclaimed), all_of(moved));
     let mut cache = Cache::new(program, room);
     let mut dropped = dropped.iter().peekable();
     for op in &program.ops {
@@ -50,6 +57,9 @@ pub(crate) fn stays(program: &Program, room: u64) -> Stays {
             OpKind::Alloc => cache.alloc(op, place_of(filed, op.slot)),
             OpKind::Free if is_reclaimed[op.slot as usize] => {
                 cache.reclaim(op, place_of(filed, op.slot));
+            }
+            OpKind::Free if is_moved[op.slot as usize] && cache.has_room() => {
+                cache.stay_in_place(op, place_of(filed, op.slot));
             }
             OpKind::Free => cache.free(op),
             OpKind::Change if cache.has_room() && is_of_reclaim(program, op) => {}
@@ -86,8 +96,18 @@ struct Part {
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     part: Part,
-    /// Its turn to go; `None`: the rest of a large block, which is being read.
-    turn: Option<u64>,
+    state: State,
+}
+
+/// What becomes of an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The rest of a large block, which is being read.
+    Reading,
+    /// The recording has it elsewhere; its turn to be taken from there.
+    Elsewhere(u64),
+    /// Reclaim took it; its turn to go.
+    Taken(u64),
 }
 
 struct Cache {
@@ -100,8 +120,10 @@ struct Cache {
     left: HashMap<u32, u64>,
     /// By file and first page.
     extents: BTreeMap<(u32, u64), Extent>,
-    /// Turns, and whose they are.
+    /// Turns to go, and whose they are.
     queue: BTreeSet<(u64, (u32, u64))>,
+    /// Turns to be taken from elsewhere.
+    elsewhere: BTreeSet<(u64, (u32, u64))>,
     turns: u64,
     /// Pages that stay.
     held: u64,
@@ -119,6 +141,7 @@ impl Cache {
             left: HashMap::new(),
             extents: BTreeMap::new(),
             queue: BTreeSet::new(),
+            elsewhere: BTreeSet::new(),
             turns: 0,
             held: 0,
             pages: 0,
@@ -164,7 +187,7 @@ impl Cache {
         self.left.insert(block, pages);
         self.parts.insert(op.slot, vec![Part { block, pages }]);
         let part = Part { block, pages: (1 << wanted) - pages };
-        self.insert((file, index + pages), Extent { part, turn: None });
+        self.insert((file, index + pages), Extent { part, state: State::Reading });
     }
 
     /// Takes out what is there of these pages; returns it, and how many pages it is.
@@ -175,13 +198,13 @@ impl Cache {
         let keys: Vec<(u32, u64)> = before.into_iter().chain(inside).collect();
         let (mut taken, mut sum) = (Vec::new(), 0);
         for key in keys {
-            let Extent { part: Part { block, pages }, turn } = self.extents[&key];
+            let Extent { part: Part { block, pages }, state } = self.extents[&key];
             let (from, to) = (key.1.max(index), (key.1 + pages).min(end));
             if key.0 != file || from >= to {
                 continue;
             }
             self.remove(&key);
-            let own = |pages| Extent { part: Part { block, pages }, turn };
+            let own = |pages| Extent { part: Part { block, pages }, state };
             if from > key.1 {
                 self.insert(key, own(from - key.1));
             }
@@ -189,15 +212,17 @@ impl Cache {
                 self.insert((file, to), own(key.1 + pages - to));
             }
             let part = Part { block, pages: to - from };
-            if turn.is_some() {
-                self.held -= part.pages;
-                self.pages += part.pages;
-            } else {
-                match self.left.get_mut(&block) {
+            match state {
+                State::Taken(_) => {
+                    self.held -= part.pages;
+                    self.pages += part.pages;
+                }
+                State::Elsewhere(_) => self.pages += part.pages,
+                State::Reading => match self.left.get_mut(&block) {
                     // All that was read of it is gone again.
                     None | Some(0) => continue,
                     Some(left) => *left += part.pages,
-                }
+                },
             }
             sum += part.pages;
             taken.push(part);
@@ -207,16 +232,14 @@ impl Cache {
 
     /// Reclaim took the block: it stays, and others go if there are too many.
     fn reclaim(&mut self, op: &Op, place: Option<Filed>) {
-        let (file, mut index) = match place {
-            Some(Filed { file, index, .. }) => (file, index),
-            None => (NO_FILE, u64::from(op.slot) << zonal_trace::ORDER_MAX),
-        };
-        for part in self.parts_of(op.slot) {
-            self.go((file, index), op);
-            self.turns += 1;
-            self.held += part.pages;
-            self.insert((file, index), Extent { part, turn: Some(self.turns) });
-            index += part.pages;
+        let is_unknown = self.slots[op.slot as usize].origin == Origin::Held && place.is_none();
+        if !(is_unknown && self.take_from_elsewhere(op.slot)) {
+            for (key, part) in self.extents_of(op.slot, place) {
+                self.go(key, op);
+                let state = State::Taken(self.next_turn());
+                self.held += part.pages;
+                self.insert(key, Extent { part, state });
+            }
         }
         while self.held > self.room
             && let Some((_, key)) = self.queue.first().copied()
@@ -225,27 +248,82 @@ impl Cache {
         }
     }
 
+    /// What was moved first is what lies in this block; returns whether anything was moved.
+    fn take_from_elsewhere(&mut self, slot: u32) -> bool {
+        let (pages, mut taken) = (1 << self.slots[slot as usize].order, 0);
+        while taken < pages
+            && let Some((_, key)) = self.elsewhere.first().copied()
+            && let Some(Extent { part, .. }) = self.remove(&key)
+        {
+            let state = State::Taken(self.next_turn());
+            self.held += part.pages;
+            taken += part.pages;
+            self.insert(key, Extent { part, state });
+        }
+        taken > 0
+    }
+
+    /// Compaction moved the pages of the block: those of a file stay where they are. A block that
+    /// nobody was given is one that it moved before, or took from the free ones and gives back.
+    fn stay_in_place(&mut self, op: &Op, place: Option<Filed>) {
+        if place.is_none() {
+            match self.slots[op.slot as usize].origin {
+                Origin::Held => return,
+                _ => return self.free(op),
+            }
+        }
+        for (key, part) in self.extents_of(op.slot, place) {
+            self.go(key, op);
+            let state = State::Elsewhere(self.next_turn());
+            self.insert(key, Extent { part, state });
+        }
+    }
+
+    /// What the block is, and where: of a block of which that is not known, somewhere.
+    fn extents_of(&mut self, slot: u32, place: Option<Filed>) -> Vec<((u32, u64), Part)> {
+        let somewhere = (NO_FILE, u64::from(slot) << zonal_trace::ORDER_MAX);
+        let (file, mut index) = place.map_or(somewhere, |Filed { file, index, .. }| (file, index));
+        let at = |part: Part| {
+            let key = (file, index);
+            index += part.pages;
+            (key, part)
+        };
+        self.parts_of(slot).into_iter().map(at).collect()
+    }
+
+    fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
     fn insert(&mut self, key: (u32, u64), extent: Extent) {
         self.extents.insert(key, extent);
-        if let Some(turn) = extent.turn {
-            self.queue.insert((turn, key));
-        }
+        match extent.state {
+            State::Taken(turn) => self.queue.insert((turn, key)),
+            State::Elsewhere(turn) => self.elsewhere.insert((turn, key)),
+            State::Reading => false,
+        };
     }
 
     fn remove(&mut self, key: &(u32, u64)) -> Option<Extent> {
         let extent = self.extents.remove(key)?;
-        if let Some(turn) = extent.turn {
-            self.queue.remove(&(turn, *key));
-        }
+        match extent.state {
+            State::Taken(turn) => self.queue.remove(&(turn, *key)),
+            State::Elsewhere(turn) => self.elsewhere.remove(&(turn, *key)),
+            State::Reading => false,
+        };
         Some(extent)
     }
 
-    /// Pages go that had stayed.
+    /// Pages go that had stayed. What is being read goes with its block.
     fn go(&mut self, key: (u32, u64), op: &Op) {
-        if let Some(Extent { part, turn: Some(_) }) = self.remove(&key) {
-            self.held -= part.pages;
-            self.release(&[part], op);
+        let Some(Extent { part, state }) = self.remove(&key) else { return };
+        match state {
+            State::Taken(_) => self.held -= part.pages,
+            State::Elsewhere(_) => {}
+            State::Reading => return,
         }
+        self.release(&[part], op);
     }
 
     fn drop_file(&mut self, file: u32, op: &Op) {
@@ -279,206 +357,5 @@ impl Cache {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::pages::Filer;
-    use super::*;
-    use crate::moves::MovesByPlace;
-    use crate::program::Counts;
-    use crate::reclaim::FilePages;
-    use crate::world::Changed;
-    use zonal_trace::{CachedPage, Event, EventKind, Notice};
-
-    const READER: i32 = 9;
-    const KSWAPD: i32 = 45;
-    /// Flags of blocks that a file is read into.
-    const GFP: u32 = 0x15_2c4a;
-
-    /// A trace that is read as the compiler does it.
-    #[derive(Default)]
-    struct Trace {
-        filer: Filer,
-        ops: Vec<Op>,
-        slots: Vec<Slot>,
-        changes: Vec<Changed>,
-    }
-
-    impl Trace {
-        fn see(&mut self, pid: i32, kind: EventKind) {
-            self.filer.see(&Event { time_ns: self.ops.len() as u64, cpu: 0, pid, kind });
-        }
-
-        fn push(&mut self, slot: u32, kind: OpKind) {
-            self.ops.push(Op { time_ns: self.ops.len() as u64, slot, cpu: 0, kind });
-        }
-
-        /// Reads pages of a file, in a block.
-        fn read(&mut self, index: u64, order: u8) -> u32 {
-            let slot = self.slots.len() as u32;
-            let (before, left, origin) = (NO_SLOT, 0, Origin::Fresh);
-            let (pfn, cpu, migratetype) = (u64::from(slot) + 1, 0, 1);
-            let own = Slot { pfn, gfp: GFP, before, left, cpu, order, migratetype, origin };
-            self.slots.push(own);
-            self.filer.allocated(READER, slot, (order, 1, GFP));
-            self.push(slot, OpKind::Alloc);
-            let page = CachedPage { device: 8, inode: 3, index, order };
-            if index.is_multiple_of(64) {
-                self.see(READER, EventKind::Notice(Notice::CacheAdd(page)));
-            }
-            slot
-        }
-
-        fn free(&mut self, pid: i32, slot: u32) {
-            self.filer.freed(pid, slot, 1);
-            self.push(slot, OpKind::Free);
-        }
-
-        fn wake(&mut self) {
-            self.see(KSWAPD, EventKind::Notice(Notice::KswapdWake { node: 0, order: 0 }));
-        }
-
-        fn with_room(self, room: u64) -> Stays {
-            let program = Program {
-                ops: self.ops,
-                slots: self.slots,
-                cpus: 1,
-                span_ns: (0, 0),
-                start_ns: 0,
-                counts: Counts::default(),
-                kernel: MovesByPlace::new(),
-                changes: self.changes,
-                early: Default::default(),
-                files: self.filer.finish(),
-            };
-            stays(&program, room)
-        }
-    }
-
-    /// What is left to do: of each block whether it is allocated, else freed.
-    fn done(stays: &Stays) -> Vec<(u32, bool)> {
-        let is_alloc = |op: &Op| op.kind == OpKind::Alloc;
-        stays.program.ops.iter().map(|op| (op.slot, is_alloc(op))).collect()
-    }
-
-    /// 128 pages are read, reclaimed, read again and freed.
-    fn twice() -> Trace {
-        let mut trace = Trace::default();
-        trace.wake();
-        let first: Vec<u32> = (0..128).map(|index| trace.read(index, 0)).collect();
-        first.iter().for_each(|slot| trace.free(KSWAPD, *slot));
-        let again: Vec<u32> = (0..128).map(|index| trace.read(index, 0)).collect();
-        again.iter().for_each(|slot| trace.free(READER, *slot));
-        trace
-    }
-
-    #[test]
-    fn what_has_room_is_neither_reclaimed_nor_read_again() {
-        let stays = twice().with_room(1 << 20);
-        assert_eq!(stays.pages, 128);
-        // The first blocks are freed where the later ones had been.
-        let expected = (0..128).map(|slot| (slot, true)).chain((0..128).map(|slot| (slot, false)));
-        assert_eq!(done(&stays), expected.collect::<Vec<_>>());
-        assert_eq!(stays.program.ops[128].time_ns, 384);
-    }
-
-    #[test]
-    fn without_room_nothing_changes_and_in_less_room_the_first_pages_go() {
-        let all = twice();
-        let ops = all.ops.clone();
-        let stays = all.with_room(0);
-        assert_eq!((stays.pages, &stays.program.ops), (0, &ops));
-        let stays = twice().with_room(100);
-        assert_eq!(stays.pages, 100, "the last 100, whose turn to go had not come");
-        let (allocs, frees): (Vec<_>, Vec<_>) = done(&stays).into_iter().partition(|op| op.1);
-        assert_eq!((allocs.len(), frees.len()), (156, 156));
-        assert_eq!(done(&stays)[128], (0, false), "the first goes where the 101st was taken");
-    }
-
-    #[test]
-    fn a_block_goes_when_all_of_its_pages_have() {
-        let mut trace = Trace::default();
-        trace.wake();
-        let large = trace.read(64, 6);
-        trace.free(KSWAPD, large);
-        let small: Vec<u32> = (64..128).map(|index| trace.read(index, 0)).collect();
-        small.iter().for_each(|slot| trace.free(READER, *slot));
-        let stays = trace.with_room(1 << 20);
-        assert_eq!(stays.pages, 64);
-        assert_eq!(done(&stays), [(large, true), (large, false)]);
-        assert_eq!(stays.program.ops[1].time_ns, 129, "with the last of the small ones");
-    }
-
-    #[test]
-    fn a_large_block_that_was_refused_is_there_while_there_is_room() {
-        let trace = || {
-            let mut trace = Trace::default();
-            let refused = EventKind::Alloc { pfn: None, order: 6, migratetype: 1, gfp: GFP };
-            trace.see(READER, refused);
-            let small: Vec<u32> = (0..64).map(|index| trace.read(index, 0)).collect();
-            small.iter().for_each(|slot| trace.free(READER, *slot));
-            trace
-        };
-        let stays = trace().with_room(1 << 20);
-        let block = 64;
-        assert_eq!(done(&stays), [(block, true), (block, false)]);
-        assert_eq!(stays.program.slots[64].order, 6);
-        assert_eq!(stays.pages, 0, "all of it is read");
-        assert_eq!(done(&trace().with_room(0)).len(), 128);
-    }
-
-    #[test]
-    fn a_file_that_is_thrown_away_is_read_again() {
-        let mut trace = Trace::default();
-        trace.wake();
-        let first: Vec<u32> = (0..128).map(|index| trace.read(index, 0)).collect();
-        first.iter().take(64).for_each(|slot| trace.free(KSWAPD, *slot));
-        let page = CachedPage { device: 8, inode: 3, index: 64, order: 0 };
-        trace.see(READER, EventKind::Notice(Notice::CacheRemove(page)));
-        first.iter().skip(64).for_each(|slot| trace.free(READER, *slot));
-        for index in 0..64 {
-            trace.read(index, 0);
-        }
-        let stays = trace.with_room(1 << 20);
-        assert_eq!((stays.pages, done(&stays).len()), (0, 128 + 128 + 64));
-    }
-
-    #[test]
-    fn reclaim_does_not_empty_lists_while_there_is_room() {
-        let trace = || {
-            let mut trace = twice();
-            for change in [Change::ReclaimBegins(0), Change::ReclaimEnds(0), Change::AllEmptied] {
-                trace.push(trace.changes.len() as u32, OpKind::Change);
-                trace.changes.push(Changed { time_ns: 0, cpu: 0, change });
-            }
-            trace
-        };
-        let changes = |stays: Stays| -> Vec<u32> {
-            let ops = stays.program.ops.into_iter();
-            ops.filter(|op| op.kind == OpKind::Change).map(|op| op.slot).collect()
-        };
-        assert_eq!(changes(trace().with_room(1 << 20)), [1], "an end of nothing");
-        assert_eq!(changes(trace().with_room(0)), [0, 1, 2]);
-    }
-
-    #[test]
-    fn a_place_that_no_file_has_is_none() {
-        let mut trace = Trace::default();
-        trace.wake();
-        let slot = trace.read(u64::MAX << 6, 6);
-        trace.free(KSWAPD, slot);
-        let again = trace.read(u64::MAX << 6, 6);
-        trace.free(READER, again);
-        let stays = trace.with_room(1 << 20);
-        // The first one stays, as a page of nobody's file.
-        assert_eq!((stays.pages, done(&stays).len()), (0, 3));
-    }
-
-    #[test]
-    fn nothing_is_known_of_a_trace_without_files() {
-        let found = FilePages::default();
-        assert!(found.filed.is_empty() && found.reclaimed.is_empty());
-        let mut trace = Trace::default();
-        let slot = trace.read(1, 0);
-        trace.free(READER, slot);
-        assert_eq!(done(&trace.with_room(9000)), [(slot, true), (slot, false)]);
-    }
-}
+#[path = "stays_tests.rs"]
+mod tests;

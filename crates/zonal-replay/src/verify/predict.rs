@@ -205,7 +205,7 @@ fn of_one(
 ) -> Result<One, ReplayError> {
     let machine = recording.description();
     let policy = policy_of(machine.kernel_release.as_deref());
-    let what_if = WhatIf::new(recording, policy, None, watch)?;
+    let what_if = WhatIf::with_files(recording, policy, watch)?;
     let seconds = what_if.seconds();
     let now = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let then = Trial { sysctls: tried.sysctls.clone(), ..now.clone() };

@@ -1,0 +1,306 @@
+use super::super::pages::Filer;
+use super::*;
+use crate::moves::MovesByPlace;
+use crate::program::Counts;
+use crate::reclaim::FilePages;
+use crate::world::Changed;
+use zonal_trace::{CachedPage, Event, EventKind, Notice};
+
+const READER: i32 = 9;
+const KSWAPD: i32 = 45;
+/// Flags of blocks that a file is read into.
+const GFP: u32 = 0x15_2c4a;
+
+/// A trace that is read as the compiler does it.
+#[derive(Default)]
+struct Trace {
+    filer: Filer,
+    ops: Vec<Op>,
+    slots: Vec<Slot>,
+    changes: Vec<Changed>,
+}
+
+impl Trace {
+    fn see(&mut self, pid: i32, kind: EventKind) {
+        self.filer.see(&Event { time_ns: self.ops.len() as u64, cpu: 0, pid, kind });
+    }
+
+    fn push(&mut self, slot: u32, kind: OpKind) {
+        self.ops.push(Op { time_ns: self.ops.len() as u64, slot, cpu: 0, kind });
+    }
+
+    /// Reads pages of a file, in a block.
+    fn read(&mut self, index: u64, order: u8) -> u32 {
+        let slot = self.slots.len() as u32;
+        let (before, left, origin) = (NO_SLOT, 0, Origin::Fresh);
+        let (pfn, cpu, migratetype) = (u64::from(slot) + 1, 0, 1);
+        let own = Slot { pfn, gfp: GFP, before, left, cpu, order, migratetype, origin };
+        self.slots.push(own);
+        self.filer.allocated(READER, slot, (order, 1, GFP));
+        self.push(slot, OpKind::Alloc);
+        let page = CachedPage { device: 8, inode: 3, index, order };
+        if index.is_multiple_of(64) {
+            self.see(READER, EventKind::Notice(Notice::CacheAdd(page)));
+        }
+        slot
+    }
+
+    fn free(&mut self, pid: i32, slot: u32) {
+        self.filer.freed(pid, slot, 1);
+        self.push(slot, OpKind::Free);
+    }
+
+    fn wake(&mut self) {
+        self.see(KSWAPD, EventKind::Notice(Notice::KswapdWake { node: 0, order: 0 }));
+    }
+
+    /// Compaction by the reader frees the blocks.
+    fn compact(&mut self, slots: &[u32]) {
+        let begin = Notice::CompactionBegin { zone_start: 0, sync: true };
+        let end = Notice::CompactionEnd { zone_start: 0, sync: true, status: 8 };
+        self.see(READER, EventKind::Notice(begin));
+        slots.iter().for_each(|slot| self.free(READER, *slot));
+        self.see(READER, EventKind::Notice(end));
+    }
+
+    /// A block that was in use from the start.
+    fn held(&mut self, order: u8) -> u32 {
+        let slot = self.slots.len() as u32;
+        let pfn = u64::from(slot) + 1;
+        let (gfp, before, left, cpu, migratetype) = (0, NO_SLOT, 0, 0, 1);
+        let origin = Origin::Held;
+        self.slots.push(Slot { pfn, gfp, before, left, cpu, order, migratetype, origin });
+        slot
+    }
+
+    fn with_room(self, room: u64) -> Stays {
+        let program = Program {
+            ops: self.ops,
+            slots: self.slots,
+            cpus: 1,
+            span_ns: (0, 0),
+            start_ns: 0,
+            counts: Counts::default(),
+            kernel: MovesByPlace::new(),
+            changes: self.changes,
+            early: Default::default(),
+            files: self.filer.finish(),
+        };
+        stays(&program, room)
+    }
+}
+
+/// What is left to do: of each block whether it is allocated, else freed.
+fn done(stays: &Stays) -> Vec<(u32, bool)> {
+    let is_alloc = |op: &Op| op.kind == OpKind::Alloc;
+    stays.program.ops.iter().map(|op| (op.slot, is_alloc(op))).collect()
+}
+
+/// 128 pages are read, reclaimed, read again and freed.
+fn twice() -> Trace {
+    let mut trace = Trace::default();
+    trace.wake();
+    let first: Vec<u32> = (0..128).map(|index| trace.read(index, 0)).collect();
+    first.iter().for_each(|slot| trace.free(KSWAPD, *slot));
+    let again: Vec<u32> = (0..128).map(|index| trace.read(index, 0)).collect();
+    again.iter().for_each(|slot| trace.free(READER, *slot));
+    trace
+}
+
+#[test]
+fn what_has_room_is_neither_reclaimed_nor_read_again() {
+    let stays = twice().with_room(1 << 20);
+    assert_eq!(stays.pages, 128);
+    // The first blocks are freed where the later ones had been.
+    let expected = (0..128).map(|slot| (slot, true)).chain((0..128).map(|slot| (slot, false)));
+    assert_eq!(done(&stays), expected.collect::<Vec<_>>());
+    assert_eq!(stays.program.ops[128].time_ns, 384);
+}
+
+#[test]
+fn without_room_nothing_changes_and_in_less_room_the_first_pages_go() {
+    let all = twice();
+    let ops = all.ops.clone();
+    let stays = all.with_room(0);
+    assert_eq!((stays.pages, &stays.program.ops), (0, &ops));
+    let stays = twice().with_room(100);
+    assert_eq!(stays.pages, 100, "the last 100, whose turn to go had not come");
+    let (allocs, frees): (Vec<_>, Vec<_>) = done(&stays).into_iter().partition(|op| op.1);
+    assert_eq!((allocs.len(), frees.len()), (156, 156));
+    assert_eq!(done(&stays)[128], (0, false), "the first goes where the 101st was taken");
+}
+
+#[test]
+fn a_block_goes_when_all_of_its_pages_have() {
+    let mut trace = Trace::default();
+    trace.wake();
+    let large = trace.read(64, 6);
+    trace.free(KSWAPD, large);
+    let small: Vec<u32> = (64..128).map(|index| trace.read(index, 0)).collect();
+    small.iter().for_each(|slot| trace.free(READER, *slot));
+    let stays = trace.with_room(1 << 20);
+    assert_eq!(stays.pages, 64);
+    assert_eq!(done(&stays), [(large, true), (large, false)]);
+    assert_eq!(stays.program.ops[1].time_ns, 129, "with the last of the small ones");
+}
+
+#[test]
+fn a_large_block_that_was_refused_is_there_while_there_is_room() {
+    let trace = || {
+        let mut trace = Trace::default();
+        let refused = EventKind::Alloc { pfn: None, order: 6, migratetype: 1, gfp: GFP };
+        trace.see(READER, refused);
+        let small: Vec<u32> = (0..64).map(|index| trace.read(index, 0)).collect();
+        small.iter().for_each(|slot| trace.free(READER, *slot));
+        trace
+    };
+    let stays = trace().with_room(1 << 20);
+    let block = 64;
+    assert_eq!(done(&stays), [(block, true), (block, false)]);
+    assert_eq!(stays.program.slots[64].order, 6);
+    assert_eq!(stays.pages, 0, "all of it is read");
+    assert_eq!(done(&trace().with_room(0)).len(), 128);
+}
+
+#[test]
+fn a_file_that_is_thrown_away_is_read_again() {
+    let mut trace = Trace::default();
+    trace.wake();
+    let first: Vec<u32> = (0..128).map(|index| trace.read(index, 0)).collect();
+    first.iter().take(64).for_each(|slot| trace.free(KSWAPD, *slot));
+    let page = CachedPage { device: 8, inode: 3, index: 64, order: 0 };
+    trace.see(READER, EventKind::Notice(Notice::CacheRemove(page)));
+    first.iter().skip(64).for_each(|slot| trace.free(READER, *slot));
+    for index in 0..64 {
+        trace.read(index, 0);
+    }
+    let stays = trace.with_room(1 << 20);
+    assert_eq!((stays.pages, done(&stays).len()), (0, 128 + 128 + 64));
+}
+
+#[test]
+fn reclaim_does_not_empty_lists_while_there_is_room() {
+    let trace = || {
+        let mut trace = twice();
+        for change in [Change::ReclaimBegins(0), Change::ReclaimEnds(0), Change::AllEmptied] {
+            trace.push(trace.changes.len() as u32, OpKind::Change);
+            trace.changes.push(Changed { time_ns: 0, cpu: 0, change });
+        }
+        trace
+    };
+    let changes = |stays: Stays| -> Vec<u32> {
+        let ops = stays.program.ops.into_iter();
+        ops.filter(|op| op.kind == OpKind::Change).map(|op| op.slot).collect()
+    };
+    assert_eq!(changes(trace().with_room(1 << 20)), [1], "an end of nothing");
+    assert_eq!(changes(trace().with_room(0)), [0, 1, 2]);
+}
+
+/// 128 pages are read, moved, reclaimed where they went, read again and freed.
+fn moved() -> Trace {
+    let mut trace = Trace::default();
+    trace.wake();
+    let first: Vec<u32> = (0..128).map(|index| trace.read(index, 0)).collect();
+    trace.compact(&first);
+    for _ in 0..128 {
+        let elsewhere = trace.held(0);
+        trace.free(KSWAPD, elsewhere);
+    }
+    let again: Vec<u32> = (0..128).map(|index| trace.read(index, 0)).collect();
+    again.iter().for_each(|slot| trace.free(READER, *slot));
+    trace
+}
+
+#[test]
+fn what_compaction_moved_is_not_read_again_while_there_is_room() {
+    let stays = moved().with_room(1 << 20);
+    assert_eq!(stays.pages, 128);
+    let expected = (0..128).map(|slot| (slot, true)).chain((0..128).map(|slot| (slot, false)));
+    assert_eq!(done(&stays), expected.collect::<Vec<_>>());
+    let all = moved();
+    let ops = all.ops.clone();
+    let stays = all.with_room(0);
+    assert_eq!((stays.pages, &stays.program.ops), (0, &ops), "no room: all as recorded");
+}
+
+#[test]
+fn what_was_moved_takes_room_once_it_is_reclaimed() {
+    let least = ROOM_MIN;
+    let of = |reclaimed: bool| {
+        let mut trace = Trace::default();
+        trace.wake();
+        let moved = trace.read(0, 0);
+        trace.compact(&[moved]);
+        if reclaimed {
+            let elsewhere = trace.held(0);
+            trace.free(KSWAPD, elsewhere);
+        }
+        for index in 1..=least {
+            let slot = trace.read(index * 64, 0);
+            trace.free(KSWAPD, slot);
+        }
+        let again = trace.read(0, 0);
+        trace.free(READER, again);
+        trace.with_room(least).pages
+    };
+    assert_eq!((of(false), of(true)), (1, 0), "taken first, it goes first");
+}
+
+#[test]
+fn compaction_gives_back_what_it_took_and_moves_what_is_of_no_file() {
+    let mut trace = Trace::default();
+    let (taken, held, anonymous) = (trace.held(3), trace.held(0), trace.read(1, 0));
+    trace.compact(&[taken, anonymous]);
+    trace.free(READER, held);
+    let stays = trace.with_room(1 << 20);
+    assert_eq!(done(&stays), [(anonymous, true), (anonymous, false), (held, false)]);
+}
+
+#[test]
+fn a_file_that_was_moved_and_thrown_away_is_read_again() {
+    let mut trace = Trace::default();
+    let slot = trace.read(64, 0);
+    trace.compact(&[slot]);
+    let page = CachedPage { device: 8, inode: 3, index: 64, order: 0 };
+    trace.see(READER, EventKind::Notice(Notice::CacheRemove(page)));
+    let again = trace.read(64, 0);
+    let stays = trace.with_room(1 << 20);
+    assert_eq!((stays.pages, done(&stays).len()), (0, 3));
+    assert_eq!(done(&stays)[1..], [(slot, false), (again, true)]);
+}
+
+#[test]
+fn after_lost_events_nobody_is_known_to_move_pages() {
+    let mut trace = Trace::default();
+    trace.wake();
+    let slot = trace.read(64, 0);
+    let begin = Notice::CompactionBegin { zone_start: 0, sync: true };
+    trace.see(KSWAPD, EventKind::Notice(begin));
+    trace.see(READER, EventKind::Lost { events: 1 });
+    trace.free(KSWAPD, slot);
+    let found = trace.filer.finish();
+    assert_eq!((found.reclaimed, found.moved), (vec![slot], vec![]));
+}
+
+#[test]
+fn a_place_that_no_file_has_is_none() {
+    let mut trace = Trace::default();
+    trace.wake();
+    let slot = trace.read(u64::MAX << 6, 6);
+    trace.free(KSWAPD, slot);
+    let again = trace.read(u64::MAX << 6, 6);
+    trace.free(READER, again);
+    let stays = trace.with_room(1 << 20);
+    // The first one stays, as a page of nobody's file.
+    assert_eq!((stays.pages, done(&stays).len()), (0, 3));
+}
+
+#[test]
+fn nothing_is_known_of_a_trace_without_files() {
+    let found = FilePages::default();
+    assert!(found.filed.is_empty() && found.reclaimed.is_empty());
+    let mut trace = Trace::default();
+    let slot = trace.read(1, 0);
+    trace.free(READER, slot);
+    assert_eq!(done(&trace.with_room(9000)), [(slot, true), (slot, false)]);
+}
