@@ -298,7 +298,10 @@ impl<'a> Compiler<'a> {
             self.reading.untraced = rest;
             let taken = Event { cpu: first.cpu, ..event.clone() };
             let (pfn, order) = (first.pfn, first.order);
-            self.hand_out(&taken, pfn, order, (first.migratetype, first.gfp()));
+            let slot = self.hand_out(&taken, pfn, order, (first.migratetype, first.gfp()));
+            if let Some(filer) = &mut self.filer {
+                filer.made_up(slot);
+            }
             let counts = &mut self.program.counts;
             counts.allocs_made_up += 1;
             counts.alloc_pages_made_up += 1 << order;
@@ -328,7 +331,10 @@ impl<'a> Compiler<'a> {
     }
 
     fn alloc(&mut self, event: &Event, pfn: u64, order: u8, (migratetype, gfp): (u8, u32)) {
-        self.hand_out(event, pfn, order, (migratetype, gfp));
+        let slot = self.hand_out(event, pfn, order, (migratetype, gfp));
+        if let Some(filer) = &mut self.filer {
+            filer.allocated(event.pid, slot, (order, migratetype, gfp));
+        }
         let counts = &mut self.program.counts;
         counts.allocs += 1;
         counts.alloc_pages += 1 << order;
@@ -339,8 +345,14 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The block leaves the allocator.
-    fn hand_out(&mut self, event: &Event, pfn: u64, order: u8, (migratetype, gfp): (u8, u32)) {
+    /// The block leaves the allocator; returns its slot.
+    fn hand_out(
+        &mut self,
+        event: &Event,
+        pfn: u64,
+        order: u8,
+        (migratetype, gfp): (u8, u32),
+    ) -> u32 {
         let pages = 1 << order;
         let mut seen = false;
         let mut before = NO_SLOT;
@@ -367,13 +379,11 @@ impl<'a> Compiler<'a> {
         let record = &mut self.program.slots[slot as usize];
         let cpu = event.cpu as u16;
         *record = Slot { cpu, migratetype, gfp, before, ..*record };
-        if let Some(filer) = &mut self.filer {
-            filer.allocated(event.pid, slot, (order, migratetype, gfp));
-        }
         self.push(event, OpKind::Alloc, slot);
         self.in_use += pages;
         let counts = &mut self.program.counts;
         counts.peak_pages = counts.peak_pages.max(self.in_use);
+        slot
     }
 
     fn free(&mut self, event: &Event, pfn: u64, order: u8) {

@@ -12,7 +12,8 @@
 //! was *wanted*.
 //!
 //! Compaction moves pages: it frees the block that they lay in, and no event says where they lie
-//! since. They are pages of their file all the same.
+//! since: compaction takes free blocks without one. They are pages of their file all the same, and
+//! a block that reclaim frees or compaction moves, and nobody was given, is one of theirs.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -87,6 +88,8 @@ pub struct FilePages {
     pub reclaimed: Vec<u32>,
     /// Blocks that compaction freed: their pages lie elsewhere since.
     pub moved: Vec<u32>,
+    /// Blocks whose allocation had no event, and was made up.
+    pub made_up: Vec<u32>,
     /// When pages of a file were thrown away by others than reclaim, and which file's.
     pub dropped: Vec<(u64, u32)>,
 }
@@ -162,6 +165,11 @@ impl Filer {
             reader.next += pages;
             reader.left -= pages;
         }
+    }
+
+    /// Somebody must have been given this block.
+    pub fn made_up(&mut self, slot: u32) {
+        self.found.made_up.push(slot);
     }
 
     /// The thread freed it.

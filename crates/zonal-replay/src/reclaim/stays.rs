@@ -9,9 +9,9 @@
 //! the first go, in place of those that are taken now. As long as there is room
 //!
 //! - background reclaim does not run, and nothing empties the lists;
-//! - compaction does not run, and moves nothing: a page stays where it was read. Where it went in
-//!   the recording no event says, so that a block which reclaim frees and nobody was given is taken
-//!   for the page that was moved first;
+//! - compaction does not run, and moves nothing: a page stays where it was read, and the block that
+//!   it went to is not taken. Which one that was no event says, so that a block which reclaim frees
+//!   and nobody was given is taken for the page that was moved first;
 //! - a large block that was refused is there, and the small ones that came in its place are not
 //!   asked for.
 //!
@@ -40,13 +40,14 @@ pub(crate) struct Stays {
 
 /// `program` with room for so many pages of files more.
 pub(crate) fn stays(program: &Program, room: u64) -> Stays {
-    let FilePages { filed, reclaimed, moved, dropped } = &program.files;
+    let FilePages { filed, reclaimed, moved, made_up, dropped } = &program.files;
     let all_of = |slots: &[u32]| {
         let mut is_one = vec![false; program.slots.len()];
         slots.iter().for_each(|slot| is_one[*slot as usize] = true);
         is_one
     };
-    let (is_reclaimed, is_moved) = (all_of(reclaimed), all_of(moved));
+    let (is_reclaimed, is_moved, is_made_up) = (all_of(reclaimed), all_of(moved), all_of(made_up));
+    let is_moved_to = |slot: usize| is_made_up[slot] && (is_reclaimed[slot] || is_moved[slot]);
     let mut cache = Cache::new(program, room);
     let mut dropped = dropped.iter().peekable();
     for op in &program.ops {
@@ -54,6 +55,9 @@ pub(crate) fn stays(program: &Program, room: u64) -> Stays {
             cache.drop_file(*file, op);
         }
         match op.kind {
+            OpKind::Alloc if is_moved_to(op.slot as usize) && cache.has_room() => {
+                cache.parts.insert(op.slot, Vec::new());
+            }
             OpKind::Alloc => cache.alloc(op, place_of(filed, op.slot)),
             OpKind::Free if is_reclaimed[op.slot as usize] => {
                 cache.reclaim(op, place_of(filed, op.slot));
@@ -114,7 +118,7 @@ struct Cache {
     room: u64,
     ops: Vec<Op>,
     slots: Vec<Slot>,
-    /// What recorded blocks are, where not themselves.
+    /// What recorded blocks are, where not themselves: nothing, where they were not allocated.
     parts: HashMap<u32, Vec<Part>>,
     /// Pages in use of blocks that are parts of others.
     left: HashMap<u32, u64>,
@@ -232,8 +236,8 @@ impl Cache {
 
     /// Reclaim took the block: it stays, and others go if there are too many.
     fn reclaim(&mut self, op: &Op, place: Option<Filed>) {
-        let is_unknown = self.slots[op.slot as usize].origin == Origin::Held && place.is_none();
-        if !(is_unknown && self.take_from_elsewhere(op.slot)) {
+        let is_elsewhere = place.is_none() && self.nobody_was_given(op.slot);
+        if !(is_elsewhere && self.take_from_elsewhere(op.slot)) {
             for (key, part) in self.extents_of(op.slot, place) {
                 self.go(key, op);
                 let state = State::Taken(self.next_turn());
@@ -246,6 +250,11 @@ impl Cache {
         {
             self.go(key, op);
         }
+    }
+
+    fn nobody_was_given(&self, slot: u32) -> bool {
+        self.slots[slot as usize].origin == Origin::Held
+            || self.parts.get(&slot).is_some_and(Vec::is_empty)
     }
 
     /// What was moved first is what lies in this block; returns whether anything was moved.
@@ -267,10 +276,10 @@ impl Cache {
     /// nobody was given is one that it moved before, or took from the free ones and gives back.
     fn stay_in_place(&mut self, op: &Op, place: Option<Filed>) {
         if place.is_none() {
-            match self.slots[op.slot as usize].origin {
-                Origin::Held => return,
-                _ => return self.free(op),
+            if !self.nobody_was_given(op.slot) {
+                self.free(op);
             }
+            return;
         }
         for (key, part) in self.extents_of(op.slot, place) {
             self.go(key, op);

@@ -224,6 +224,45 @@ fn what_compaction_moved_is_not_read_again_while_there_is_room() {
 }
 
 #[test]
+fn a_block_that_pages_were_moved_to_is_not_taken_while_there_is_room() {
+    let trace = |is_moved_on: bool| {
+        let mut trace = Trace::default();
+        trace.wake();
+        let page = trace.read(0, 0);
+        trace.compact(&[page]);
+        let elsewhere = trace.held(0);
+        trace.slots[elsewhere as usize].origin = Origin::Again;
+        trace.filer.made_up(elsewhere);
+        trace.push(elsewhere, OpKind::Alloc);
+        match is_moved_on {
+            true => trace.compact(&[elsewhere]),
+            false => trace.free(KSWAPD, elsewhere),
+        }
+        let again = trace.read(0, 0);
+        trace.free(READER, again);
+        trace
+    };
+    for is_moved_on in [false, true] {
+        let stays = trace(is_moved_on).with_room(1 << 20);
+        assert_eq!((stays.pages, done(&stays)), (1, vec![(0, true), (0, false)]));
+        let stays = trace(is_moved_on).with_room(0);
+        assert_eq!((stays.pages, done(&stays).len()), (0, 6));
+    }
+}
+
+#[test]
+fn a_block_that_was_made_up_is_none_that_a_thread_reads_into() {
+    let mut trace = Trace::default();
+    let slot = trace.read(1, 0);
+    let elsewhere = trace.held(0);
+    trace.filer.made_up(elsewhere);
+    let page = CachedPage { device: 8, inode: 3, index: 64, order: 0 };
+    trace.see(READER, EventKind::Notice(Notice::CacheAdd(page)));
+    let filed = trace.filer.finish().filed;
+    assert_eq!(filed.iter().map(|filed| filed.slot).collect::<Vec<_>>(), [slot]);
+}
+
+#[test]
 fn what_was_moved_takes_room_once_it_is_reclaimed() {
     let least = ROOM_MIN;
     let of = |reclaimed: bool| {
