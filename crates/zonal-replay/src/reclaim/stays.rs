@@ -159,8 +159,12 @@ impl Cache {
     fn alloc(&mut self, op: &Op, place: Option<Filed>) {
         let Some(place) = place else { return self.ops.push(*op) };
         let pages = 1 << self.slots[op.slot as usize].order;
-        let (held, of_read) = self.take(place, pages);
+        let there = self.take(place, pages);
+        let of_read: u64 = there.iter().map(|extent| extent.part.pages).sum();
+        let held = there.iter().map(|extent| extent.part).collect();
         if of_read * 2 >= pages {
+            let stayed = there.iter().filter(|extent| extent.state != State::Reading);
+            self.pages += stayed.map(|extent| extent.part.pages).sum::<u64>();
             self.parts.insert(op.slot, held);
             return;
         }
@@ -194,13 +198,28 @@ impl Cache {
         self.insert((file, index + pages), Extent { part, state: State::Reading });
     }
 
-    /// Takes out what is there of these pages; returns it, and how many pages it is.
-    fn take(&mut self, Filed { file, index, .. }: Filed, pages: u64) -> (Vec<Part>, u64) {
+    /// Takes out what is in use of these pages, with what is being read.
+    fn take(&mut self, Filed { file, index, .. }: Filed, pages: u64) -> Vec<Extent> {
+        let mut there = self.cut((file, index), pages);
+        there.retain(|Extent { part, state }| match (state, self.left.get_mut(&part.block)) {
+            (State::Reading, Some(left)) if *left > 0 => {
+                *left += part.pages;
+                true
+            }
+            // All that was read of it is gone again.
+            (State::Reading, _) => false,
+            (State::Taken(_) | State::Elsewhere(_), _) => true,
+        });
+        there
+    }
+
+    /// Takes out what is there of these pages.
+    fn cut(&mut self, (file, index): (u32, u64), pages: u64) -> Vec<Extent> {
         let end = index + pages;
         let before = self.extents.range(..(file, index)).next_back().map(|(key, _)| *key);
         let inside = self.extents.range((file, index)..(file, end)).map(|(key, _)| *key);
         let keys: Vec<(u32, u64)> = before.into_iter().chain(inside).collect();
-        let (mut taken, mut sum) = (Vec::new(), 0);
+        let mut there = Vec::new();
         for key in keys {
             let Extent { part: Part { block, pages }, state } = self.extents[&key];
             let (from, to) = (key.1.max(index), (key.1 + pages).min(end));
@@ -208,30 +227,23 @@ impl Cache {
                 continue;
             }
             self.remove(&key);
-            let own = |pages| Extent { part: Part { block, pages }, state };
+            let of = |pages| Extent { part: Part { block, pages }, state };
             if from > key.1 {
-                self.insert(key, own(from - key.1));
+                self.insert(key, of(from - key.1));
             }
             if key.1 + pages > to {
-                self.insert((file, to), own(key.1 + pages - to));
+                self.insert((file, to), of(key.1 + pages - to));
             }
-            let part = Part { block, pages: to - from };
-            match state {
-                State::Taken(_) => {
-                    self.held -= part.pages;
-                    self.pages += part.pages;
-                }
-                State::Elsewhere(_) => self.pages += part.pages,
-                State::Reading => match self.left.get_mut(&block) {
-                    // All that was read of it is gone again.
-                    None | Some(0) => continue,
-                    Some(left) => *left += part.pages,
-                },
-            }
-            sum += part.pages;
-            taken.push(part);
+            there.push(of(to - from));
         }
-        (taken, sum)
+        there
+    }
+
+    /// The pages go, where some are there: a page of a file is in one place.
+    fn clear(&mut self, key: (u32, u64), pages: u64, op: &Op) {
+        for extent in self.cut(key, pages) {
+            self.gone(extent, op);
+        }
     }
 
     /// Reclaim took the block: it stays, and others go if there are too many.
@@ -239,9 +251,8 @@ impl Cache {
         let is_elsewhere = place.is_none() && self.nobody_was_given(op.slot);
         if !(is_elsewhere && self.take_from_elsewhere(op.slot)) {
             for (key, part) in self.extents_of(op.slot, place) {
-                self.go(key, op);
+                self.clear(key, part.pages, op);
                 let state = State::Taken(self.next_turn());
-                self.held += part.pages;
                 self.insert(key, Extent { part, state });
             }
         }
@@ -265,7 +276,6 @@ impl Cache {
             && let Some(Extent { part, .. }) = self.remove(&key)
         {
             let state = State::Taken(self.next_turn());
-            self.held += part.pages;
             taken += part.pages;
             self.insert(key, Extent { part, state });
         }
@@ -282,7 +292,7 @@ impl Cache {
             return;
         }
         for (key, part) in self.extents_of(op.slot, place) {
-            self.go(key, op);
+            self.clear(key, part.pages, op);
             let state = State::Elsewhere(self.next_turn());
             self.insert(key, Extent { part, state });
         }
@@ -305,34 +315,48 @@ impl Cache {
         self.turns
     }
 
+    /// Nothing is there of these pages.
     fn insert(&mut self, key: (u32, u64), extent: Extent) {
         self.extents.insert(key, extent);
         match extent.state {
-            State::Taken(turn) => self.queue.insert((turn, key)),
-            State::Elsewhere(turn) => self.elsewhere.insert((turn, key)),
-            State::Reading => false,
-        };
+            State::Taken(turn) => {
+                self.queue.insert((turn, key));
+                self.held += extent.part.pages;
+            }
+            State::Elsewhere(turn) => {
+                self.elsewhere.insert((turn, key));
+            }
+            State::Reading => {}
+        }
     }
 
     fn remove(&mut self, key: &(u32, u64)) -> Option<Extent> {
         let extent = self.extents.remove(key)?;
         match extent.state {
-            State::Taken(turn) => self.queue.remove(&(turn, *key)),
-            State::Elsewhere(turn) => self.elsewhere.remove(&(turn, *key)),
-            State::Reading => false,
-        };
+            State::Taken(turn) => {
+                self.queue.remove(&(turn, *key));
+                self.held -= extent.part.pages;
+            }
+            State::Elsewhere(turn) => {
+                self.elsewhere.remove(&(turn, *key));
+            }
+            State::Reading => {}
+        }
         Some(extent)
     }
 
-    /// Pages go that had stayed. What is being read goes with its block.
+    /// Pages go that had stayed.
     fn go(&mut self, key: (u32, u64), op: &Op) {
-        let Some(Extent { part, state }) = self.remove(&key) else { return };
-        match state {
-            State::Taken(_) => self.held -= part.pages,
-            State::Elsewhere(_) => {}
-            State::Reading => return,
+        if let Some(extent) = self.remove(&key) {
+            self.gone(extent, op);
         }
-        self.release(&[part], op);
+    }
+
+    /// What is being read goes with its block.
+    fn gone(&mut self, Extent { part, state }: Extent, op: &Op) {
+        if state != State::Reading {
+            self.release(&[part], op);
+        }
     }
 
     fn drop_file(&mut self, file: u32, op: &Op) {
@@ -357,6 +381,9 @@ impl Cache {
         for part in parts {
             let all = 1 << self.slots[part.block as usize].order;
             let left = self.left.entry(part.block).or_insert(all);
+            if *left == 0 {
+                continue;
+            }
             *left = left.saturating_sub(part.pages);
             if *left == 0 {
                 self.ops.push(Op { slot: part.block, kind: OpKind::Free, ..*op });

@@ -343,3 +343,110 @@ fn nothing_is_known_of_a_trace_without_files() {
     trace.free(READER, slot);
     assert_eq!(done(&trace.with_room(9000)), [(slot, true), (slot, false)]);
 }
+
+#[test]
+fn pages_that_are_in_two_places_are_in_the_later_one() {
+    let mut trace = Trace::default();
+    trace.wake();
+    let large = trace.read(64, 7);
+    let second = trace.read(128, 6);
+    trace.free(KSWAPD, large);
+    trace.free(KSWAPD, second);
+    let third = trace.read(64, 6);
+    let others: Vec<u32> = (3..35).map(|at| trace.read(at * 64, 6)).collect();
+    others.iter().for_each(|slot| trace.free(KSWAPD, *slot));
+    trace.free(READER, third);
+    let stays = trace.with_room(1 << 10);
+    assert_eq!(stays.pages, 64, "the first half of the large block");
+    let frees = done(&stays).into_iter().filter(|(_, is_alloc)| !is_alloc).count();
+    assert_eq!(frees, 2 + 32 - 16, "1024 pages stay");
+}
+
+/// Numbers of a seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// Anything that events can say: files read at odd places and by orders that do not fit, blocks
+/// that were never given out, ends without beginnings.
+fn anything(seed: u64) -> Trace {
+    let mut numbers = Numbers(seed);
+    let mut trace = Trace::default();
+    let mut live = Vec::new();
+    for _ in 0..400 {
+        let thread = [READER, KSWAPD, 11][numbers.below(3) as usize];
+        let order = [0, 0, 2, 6, 9, 10][numbers.below(6) as usize];
+        let index = match numbers.below(20) {
+            0 => u64::MAX - numbers.below(99),
+            1 => (1 << 51) - numbers.below(99),
+            2 => (1 << 51) - 64,
+            _ => numbers.below(40) * 64 + numbers.below(2) * numbers.below(64),
+        };
+        let page = CachedPage { device: 8, inode: 3 + numbers.below(2), index, order };
+        let notice = |notice| EventKind::Notice(notice);
+        match numbers.below(16) {
+            0..5 => live.push(trace.read(index, order)),
+            5 => live.push(trace.held(order)),
+            6 => {
+                let slot = trace.held(order);
+                trace.slots[slot as usize].origin = Origin::Again;
+                trace.filer.made_up(slot);
+                trace.push(slot, OpKind::Alloc);
+                live.push(slot);
+            }
+            7 => trace.wake(),
+            8 => trace.see(thread, notice(Notice::CacheAdd(page))),
+            9 => trace.see(thread, notice(Notice::CacheRemove(page))),
+            10 => {
+                let (zone_start, sync) = (numbers.below(9), true);
+                trace.see(thread, notice(Notice::CompactionBegin { zone_start, sync }));
+            }
+            11 => {
+                let (zone_start, sync, status) = (numbers.below(9), true, 8);
+                trace.see(thread, notice(Notice::CompactionEnd { zone_start, sync, status }));
+            }
+            12 => {
+                let refused = EventKind::Alloc { pfn: None, order, migratetype: 1, gfp: GFP };
+                trace.see(thread, refused);
+            }
+            _ if live.is_empty() => {}
+            _ => {
+                let slot = live.swap_remove(numbers.below(live.len() as u64) as usize);
+                trace.free(thread, slot);
+            }
+        }
+    }
+    trace
+}
+
+#[test]
+fn whatever_a_trace_says_each_block_is_given_out_once_and_freed_once_after() {
+    for seed in 1..400 {
+        let room = [0, 1, ROOM_MIN, 1500, 1 << 20, u64::MAX][seed as usize % 6];
+        let trace = anything(seed * 0x9e37_79b9);
+        let ops = trace.ops.len();
+        let held: Vec<u32> = (0..trace.slots.len() as u32)
+            .filter(|slot| trace.slots[*slot as usize].origin == Origin::Held)
+            .collect();
+        let stays = trace.with_room(room.saturating_sub(ROOM_MIN));
+        let (mut given, mut freed) = (BTreeSet::from_iter(held), BTreeSet::new());
+        assert!(stays.program.ops.len() <= ops, "seed {seed}");
+        for (slot, is_alloc) in done(&stays) {
+            let is_first = match is_alloc {
+                true => given.insert(slot),
+                false => given.contains(&slot) && freed.insert(slot),
+            };
+            assert!(is_first, "seed {seed}, room {room}, block {slot}, given out: {is_alloc}");
+        }
+        assert!(stays.pages <= 1 << 20, "seed {seed}: {} pages", stays.pages);
+        let times = stays.program.ops.iter().map(|op| op.time_ns);
+        assert!(times.is_sorted(), "seed {seed}");
+    }
+}
