@@ -4,7 +4,11 @@
 //! requested, then of the next ones: a request that is played later, but is earlier in time, finds
 //! the room of its time.
 //!
+//! Behind a busy memory thousands of slots are full. So a full slot tells how far on the next one
+//! with room may be, and who passes learns from all those behind it.
+//!
 //! - **BAND-1** no slot gives more lines than it has.
+//! - **BAND-2** a full slot passes on no further than to the first slot behind it that has room.
 
 use std::collections::VecDeque;
 
@@ -18,6 +22,18 @@ given! {
 /// Bytes of a line.
 const LINE_BYTES: f64 = 64.0;
 
+/// What a slot has given.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    lines: u64,
+    /// When it is full: slots from here that are full in a row, itself among them.
+    full: usize,
+}
+
+impl Slot {
+    const NEW: Slot = Slot { lines: 0, full: 1 };
+}
+
 /// The memory of one node.
 #[derive(Clone, Debug)]
 pub struct Bandwidth {
@@ -25,8 +41,8 @@ pub struct Bandwidth {
     slot: u64,
     /// Lines of a slot.
     lines: u64,
-    /// Lines that slots have given, from slot number `first` on.
-    given: VecDeque<u64>,
+    /// What slots have given, from slot number `first` on.
+    given: VecDeque<Slot>,
     first: u64,
     /// When slot `first` ends.
     first_ends: u64,
@@ -48,20 +64,19 @@ impl Bandwidth {
             self.forget(reached / self.slot);
             self.first_ends = (self.first + 1) * self.slot;
         }
+        debug_assert!(lines > 0, "somebody asks for something");
         let mut left = lines;
         let asked = if now < self.first_ends { self.first } else { now / self.slot };
         let mut at = (asked - self.first) as usize;
         loop {
-            if at >= self.given.len() {
-                self.given.resize(at + 1, 0);
-            }
-            let gives = left.min(self.lines - self.given[at]);
-            self.given[at] += gives;
+            at = self.with_room(at);
+            let slot = &mut self.given[at];
+            let gives = left.min(self.lines - slot.lines);
+            slot.lines += gives;
             left -= gives;
             if left == 0 {
                 break;
             }
-            at += 1;
         }
         let served = self.first + at as u64;
         let alone = match lines <= self.lines {
@@ -69,6 +84,25 @@ impl Bandwidth {
             false => asked + (lines - 1) / self.lines,
         };
         if served > alone { (served * self.slot).saturating_sub(now) } else { 0 }
+    }
+
+    /// The first slot that has room, from this one on.
+    #[inline]
+    fn with_room(&mut self, mut at: usize) -> usize {
+        loop {
+            if at >= self.given.len() {
+                self.given.resize(at + 1, Slot::NEW);
+            }
+            let slot = self.given[at];
+            if slot.lines < self.lines {
+                return at;
+            }
+            let next = at + slot.full;
+            if let Some(behind) = self.given.get(next).filter(|next| next.lines == self.lines) {
+                self.given[at].full += behind.full;
+            }
+            at = next;
+        }
     }
 
     fn forget(&mut self, slot: u64) {
@@ -97,6 +131,33 @@ mod tests {
         assert_eq!(memory.take(899, 4100, 4000), 0);
         assert_eq!(memory.take(1, 5000, 4000), 1000);
         assert_eq!(memory.take(2500, 100_000, 100_000), 0, "as long as it takes alone");
+    }
+
+    #[test]
+    fn who_passes_full_slots_finds_what_a_walk_through_all_of_them_finds() {
+        let (mut memory, mut given) = (Bandwidth::new(6.4, 1.0), vec![0_u64; 8000]);
+        let (mut random, mut waited) = (9_u64, 0);
+        for turn in 0..4_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let (lines, now) = (1 + random % 250, 50 * turn / 2 + random / 256 % 30_000);
+            let (mut at, mut left) = ((now / 1000) as usize, lines);
+            loop {
+                let gives = left.min(100 - given[at]);
+                given[at] += gives;
+                left -= gives;
+                if left == 0 {
+                    break;
+                }
+                at += 1;
+            }
+            let alone = now / 1000 + (lines - 1) / 100;
+            let waits = if at as u64 > alone { at as u64 * 1000 - now } else { 0 };
+            assert_eq!(memory.take(lines, now, 50 * turn / 2), waits, "turn {turn}");
+            waited += u64::from(waits > 100_000);
+        }
+        assert!(waited > 2_000, "the memory was busy: {waited}");
     }
 
     #[test]

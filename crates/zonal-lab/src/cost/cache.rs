@@ -5,10 +5,11 @@
 //! push a whole page out.
 //!
 //! A run looks at thousands of sets in turn, most of them far from the host's core. So a set of
-//! narrow places is one line of the host, and is searched and moved as a whole, without branches.
+//! narrow places is one line of the host and is searched as a whole, without branches. A chunk stays
+//! in its place; what moves is the order of places, which is one number.
 //!
-//! - **CACHE-1** within a set, places are sorted by their last use, the latest first, and empty
-//!   places are last.
+//! - **CACHE-1** the order of a set names each of its places once, sorted by their last use, the
+//!   latest first, and empty places last.
 //! - **CACHE-2** a chunk is in one place at most.
 
 use std::fmt::Debug;
@@ -38,7 +39,7 @@ pub const VERSION_BITS: u32 = 7;
 pub const LAST_VERSION: u64 = (1 << VERSION_BITS) - 1;
 
 /// A chunk as it was at some version. Chunks count from 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tag(u64);
 
 impl Tag {
@@ -52,6 +53,18 @@ impl Tag {
     #[inline]
     pub fn chunk(self) -> u64 {
         self.0 >> VERSION_BITS
+    }
+
+    /// The same version of the chunk so many behind it.
+    #[inline]
+    pub fn plus(self, chunks: u64) -> Tag {
+        Tag(self.0 + (chunks << VERSION_BITS))
+    }
+
+    /// The version.
+    #[inline]
+    pub fn version(self) -> u64 {
+        self.0 & LAST_VERSION
     }
 }
 
@@ -141,7 +154,7 @@ impl Home {
 }
 
 /// A set of a cache, by its number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Set(u32);
 
 /// The places of a set, from the beginning of a line of the host on. Those beyond the ways stay
@@ -150,10 +163,55 @@ pub struct Set(u32);
 #[repr(align(64))]
 struct Places<P>([P; WAYS]);
 
+/// In which order the places of a set were used: four bits each, those of the latest lowest. What
+/// was used moves here, and its place stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Order(u64);
+
+/// A one in the four bits of each place.
+const ONES: u64 = u64::MAX / (WAYS as u64 - 1);
+
+impl Order {
+    const FIRST: Order = Order(0xFEDC_BA98_7654_3210);
+    /// Bits of a place.
+    const BITS: u32 = WAYS.ilog2();
+
+    /// The place at a position, which is given in bits.
+    #[inline(always)]
+    fn place(self, bits: u32) -> usize {
+        (self.0 >> bits) as usize % WAYS
+    }
+    /// The position of a place, in bits: the lowest four that are the same.
+    #[inline(always)]
+    fn position(self, place: usize) -> u32 {
+        let differ = self.0 ^ (place as u64).wrapping_mul(ONES);
+        let same = differ.wrapping_sub(ONES) & !differ & (ONES << 3);
+        same.trailing_zeros() & !(Self::BITS - 1)
+    }
+    /// The place at a position comes before all others.
+    #[inline(always)]
+    fn to_front(self, bits: u32) -> Order {
+        let before = (1 << bits) - 1;
+        let behind = u64::MAX << bits << Self::BITS;
+        Order(self.0 & behind | (self.0 & before) << Self::BITS | self.place(bits) as u64)
+    }
+    /// The place at a position comes behind all others up to the position `last`.
+    #[inline]
+    fn to_back(self, bits: u32, last: u32) -> Order {
+        let before = (1 << bits) - 1;
+        let moved = ((1 << last) - 1) & !before;
+        let behind = u64::MAX << last << Self::BITS;
+        let place = (self.place(bits) as u64) << last;
+        Order(self.0 & (before | behind) | self.0 >> Self::BITS & moved | place)
+    }
+}
+
 /// One cache.
 #[derive(Clone, Debug)]
 pub struct Cache<P> {
     sets: Vec<Places<P>>,
+    /// Of each set.
+    orders: Vec<Order>,
     ways: usize,
 }
 
@@ -162,30 +220,31 @@ impl<P: Place> Cache<P> {
     pub fn new(kib: u64) -> Cache<P> {
         let chunks = (kib / CHUNK_KIB).max(1);
         let ways = WAYS.min(chunks as usize);
-        Cache { sets: vec![Places([P::zeroed(); WAYS]); chunks as usize / ways], ways }
+        let sets = chunks as usize / ways;
+        let empty = Places([P::zeroed(); WAYS]);
+        Cache { sets: vec![empty; sets], orders: vec![Order::FIRST; sets], ways }
     }
 
     /// The same with other places. Every chunk in it must fit.
     pub fn with_places<Q: Place>(&self) -> Cache<Q> {
         let wider = |places: &Places<P>| Places(places.0.map(|place| Q::of(place.tag())));
-        Cache { sets: self.sets.iter().map(wider).collect(), ways: self.ways }
+        let sets = self.sets.iter().map(wider).collect();
+        Cache { sets, orders: self.orders.clone(), ways: self.ways }
     }
 
     /// Where a chunk is if it is here. Pages are scattered over the sets, as physical pages are;
     /// the chunks of one page lie in a row.
     #[inline]
     pub fn set(&self, home: Home) -> Set {
-        self.wrapped(self.first(home) + home.part)
+        let (set, sets) = (self.first(home) + home.part, self.sets.len() as u64);
+        Set(if set < sets { set } else { set % sets } as u32)
     }
 
-    /// Where the chunks of a page are, of which this is the home of any.
+    /// Where the first chunk of a page is, if its others are in the sets behind that one.
     #[inline]
-    pub fn sets_of_page(&self, home: Home) -> [Set; PAGE_CHUNKS as usize] {
-        let (first, parts) = (self.first(home), [0, 1, 2, 3]);
-        match first + PAGE_CHUNKS <= self.sets.len() as u64 {
-            true => parts.map(|part| Set((first + part) as u32)),
-            false => parts.map(|part| self.wrapped(first + part)),
-        }
+    pub fn row(&self, home: Home) -> Option<Set> {
+        let first = self.first(home);
+        (first + PAGE_CHUNKS <= self.sets.len() as u64).then_some(Set(first as u32))
     }
 
     /// The number of the set of a page's first chunk.
@@ -193,138 +252,129 @@ impl<P: Place> Cache<P> {
     fn first(&self, home: Home) -> u64 {
         (home.scattered * self.sets.len() as u64) >> 32
     }
-    #[inline]
-    fn wrapped(&self, set: u64) -> Set {
-        let sets = self.sets.len() as u64;
-        Set(if set < sets { set } else { set % sets } as u32)
-    }
 
     #[inline(always)]
-    fn places(&self, Set(set): Set) -> &[P; WAYS] {
-        &self.sets[set as usize].0
+    fn of(&mut self, Set(set): Set) -> (&mut [P; WAYS], &mut Order) {
+        (&mut self.sets[set as usize].0, &mut self.orders[set as usize])
     }
+
+    /// Position of the place that was not used for longest, in bits.
     #[inline(always)]
-    fn places_mut(&mut self, Set(set): Set) -> &mut [P; WAYS] {
-        &mut self.sets[set as usize].0
+    fn last_bits(&self) -> u32 {
+        Order::BITS * (self.ways - 1) as u32
     }
 
     /// Asks the host for a set that is about to be used.
     #[inline]
-    pub fn prefetch(&self, set: Set) {
-        let places = self.places(set);
+    pub fn prefetch(&self, Set(set): Set) {
+        let places = &self.sets[set as usize].0;
         prefetch::for_write(&places[0]);
         if size_of_val(places) > HOST_LINE {
             prefetch::for_write(&places[WAYS - 1]);
         }
     }
 
-    /// What goes next from a set if nothing of it is used before.
-    #[inline]
-    pub fn last(&self, set: Set) -> Tag {
-        self.places(set)[(self.ways - 1) % WAYS].tag()
+    /// Puts it in, in place of another version of its chunk or else of what was not used for
+    /// longest; it is the most recently used of its set from now on. Returns what was in its place.
+    #[inline(always)]
+    pub fn bring(&mut self, set: Set, tag: Tag) -> Tag {
+        let last = self.last_bits();
+        let (places, order) = self.of(set);
+        bring(places, order, last, P::of(tag)).tag()
+    }
+
+    /// The same for chunks in a row, each in the set behind that of the one before.
+    #[inline(always)]
+    pub fn bring_row<const N: usize>(&mut self, Set(set): Set, tag: Tag) -> [Tag; N] {
+        let (last, set) = (self.last_bits(), set as usize);
+        let rows = self.sets[set..].first_chunk_mut().zip(self.orders[set..].first_chunk_mut());
+        let (sets, orders): (&mut [Places<P>; N], &mut [Order; N]) = rows.expect("sets in a row");
+        let mut left = [Tag::default(); N];
+        let rows = sets.iter_mut().zip(orders).zip(&mut left);
+        for (behind, ((places, order), left)) in (0..).zip(rows) {
+            *left = bring(&mut places.0, order, last, P::of(tag.plus(behind))).tag();
+        }
+        left
     }
 
     /// Whether it is present; if so, it becomes the most recently used of its set.
     #[inline]
     pub fn find(&mut self, set: Set, tag: Tag) -> bool {
-        self.look(set, tag).is_ok()
-    }
-
-    /// As [`find`](Self::find); if it is not there, the place that it takes when it comes: that of
-    /// another version of its chunk, or else the last.
-    #[inline]
-    pub fn look(&mut self, set: Set, tag: Tag) -> Result<(), usize> {
-        let last = self.ways - 1;
-        let (places, wanted) = (self.places_mut(set), P::of(tag));
-        match version_of(places, wanted) {
-            Some(at) if places[at] == wanted => {
-                to_front(places, wanted, at);
-                Ok(())
-            }
-            Some(at) => Err(at),
-            None => Err(last),
+        let (places, order) = self.of(set);
+        let wanted = P::of(tag);
+        let place = version_of(places, wanted).filter(|place| places[*place] == wanted);
+        if let Some(place) = place {
+            *order = order.to_front(order.position(place));
         }
+        place.is_some()
     }
 
     /// Whether it is present; changes nothing.
     #[inline]
-    pub fn has(&self, set: Set, tag: Tag) -> bool {
-        let (places, wanted) = (self.places(set), P::of(tag));
-        version_of(places, wanted).is_some_and(|at| places[at] == wanted)
-    }
-
-    /// Puts it in, if it is not there. Returns what had to go, if anything.
-    #[inline]
-    pub fn put(&mut self, set: Set, tag: Tag) -> Option<Tag> {
-        match self.look(set, tag) {
-            Ok(()) => None,
-            Err(at) => self.put_at(set, tag, at),
-        }
-    }
-
-    /// Puts it in where [`look`](Self::look) said.
-    #[inline]
-    pub fn put_at(&mut self, set: Set, tag: Tag, at: usize) -> Option<Tag> {
-        let (places, at) = (self.places_mut(set), at % WAYS);
-        let gone = places[at].tag();
-        to_front(places, P::of(tag), at);
-        (gone.chunk() != 0 && gone.chunk() != tag.chunk()).then_some(gone)
+    pub fn has(&self, Set(set): Set, tag: Tag) -> bool {
+        let (places, wanted) = (&self.sets[set as usize].0, P::of(tag));
+        version_of(places, wanted).is_some_and(|place| places[place] == wanted)
     }
 
     /// Removes it, if present.
     #[inline]
     pub fn take_out(&mut self, set: Set, tag: Tag) {
-        let ways = self.ways;
-        let (places, wanted) = (self.places_mut(set), P::of(tag));
-        if let Some(at) = version_of(places, wanted)
-            && places[at] == wanted
+        let last = self.last_bits();
+        let (places, order) = self.of(set);
+        let wanted = P::of(tag);
+        if let Some(place) = version_of(places, wanted)
+            && places[place] == wanted
         {
-            places.copy_within(at + 1..ways, at);
-            places[ways - 1] = P::zeroed();
+            *order = order.to_back(order.position(place), last);
+            places[place] = P::zeroed();
         }
     }
 
     /// Sets the version of its chunk, if present. Its place in the order stays.
     #[inline]
     pub fn change(&mut self, set: Set, from: Tag, to: Tag) {
-        let (places, from) = (self.places_mut(set), P::of(from));
-        if let Some(at) = version_of(places, from)
-            && places[at] == from
+        let (places, from) = (self.of(set).0, P::of(from));
+        if let Some(place) = version_of(places, from)
+            && places[place] == from
         {
-            places[at] = P::of(to);
+            places[place] = P::of(to);
         }
     }
 
     /// A copy of this chunk with another version is never taken for a true one again. It keeps its
     /// place, as any stale copy does.
     pub fn outdate(&mut self, set: Set, tag: Tag) {
-        let (places, current) = (self.places_mut(set), P::of(tag));
-        if let Some(at) = version_of(places, current)
-            && places[at] != current
+        let (places, current) = (self.of(set).0, P::of(tag));
+        if let Some(place) = version_of(places, current)
+            && places[place] != current
         {
-            places[at] = P::of(Tag::new(tag.chunk(), 0));
+            places[place] = P::of(Tag::new(tag.chunk(), 0));
         }
     }
+}
+
+/// Puts a chunk into a set, of which the place at the position `last` goes if it needs one. Returns
+/// what was in its place.
+#[inline(always)]
+fn bring<P: Place>(places: &mut [P; WAYS], order: &mut Order, last: u32, wanted: P) -> P {
+    let mut place = order.place(0);
+    // What was just used is often used again.
+    if !places[place].is_version_of(wanted) {
+        let found = P::versions_of(places, wanted);
+        // Without a branch, for nothing tells which one it is.
+        let known = order.position(found.trailing_zeros().wrapping_sub(1) as usize % WAYS);
+        let bits = if found == 0 { last } else { known };
+        place = order.place(bits);
+        *order = order.to_front(bits);
+    }
+    std::mem::replace(&mut places[place], wanted)
 }
 
 /// Where a version of the same chunk is (CACHE-2).
 #[inline(always)]
 fn version_of<P: Place>(places: &[P; WAYS], wanted: P) -> Option<usize> {
-    // What was just looked at, and what is used again and again.
-    if places[0].is_version_of(wanted) {
-        return Some(0);
-    }
     let found = P::versions_of(places, wanted);
     (found != 0).then(|| (found.trailing_zeros() as usize - 1) % WAYS)
-}
-
-/// Puts `first` before all others, of which the one at `at` goes.
-#[inline(always)]
-fn to_front<P: Place>(places: &mut [P; WAYS], first: P, at: usize) {
-    if at > 0 {
-        places.copy_within(..at, 1);
-    }
-    places[0] = first;
 }
 
 #[cfg(test)]
@@ -371,22 +421,30 @@ mod tests {
                 (_, Some(known)) => {
                     let known = set.remove(known);
                     set.insert(0, known);
-                    assert!(cache.find(at, tag));
+                    match below(2) {
+                        0 => assert!(cache.find(at, tag)),
+                        _ => assert_eq!(cache.bring(at, tag), tag),
+                    }
                 }
                 (_, None) => {
                     assert!(!cache.find(at, tag));
+                    let stale = set.iter().copied().find(|known| known.chunk() == tag.chunk());
                     set.retain(|known| known.chunk() != tag.chunk());
                     set.insert(0, tag);
                     let gone = (set.len() > cache.ways).then(|| set.pop()).flatten();
-                    assert_eq!(cache.put(at, tag), gone);
+                    let left = gone.or(stale).unwrap_or_default();
+                    assert_eq!(cache.bring(at, tag), left);
                 }
             }
             if turn == 10_000 {
                 cache = cache.with_places::<u64>().with_places();
             }
-            if set.len() == cache.ways {
-                assert_eq!(cache.last(at), set[cache.ways - 1]);
-            }
+            let mut order = (0..cache.ways).map(|at_bits| {
+                let place = cache.orders[at.0 as usize].place(Order::BITS * at_bits as u32);
+                cache.sets[at.0 as usize].0[place].tag()
+            });
+            assert!(set.iter().all(|tag| order.next() == Some(*tag)), "CACHE-1");
+            assert!(order.all(|tag| tag == Tag::default()), "empty places are last");
         }
     }
 
@@ -399,15 +457,30 @@ mod tests {
     }
 
     #[test]
+    fn chunks_in_a_row_come_as_they_would_one_by_one() {
+        let [mut one, mut row]: [Cache<u32>; 2] = [Cache::new(160), Cache::new(160)];
+        let mut random = Pcg64Mcg::seed_from_u64(7);
+        for _ in 0..5_000 {
+            let first = PAGE_CHUNKS * (1 + random.next_u64() % 100);
+            let tag = Tag::new(first, 1 + random.next_u64() % 2);
+            let Some(set) = row.row(home(first)) else { continue };
+            let left: [Tag; 4] = row.bring_row(set, tag);
+            for (at, left) in (0..).zip(left) {
+                assert_eq!(one.bring(one.set(home(first + at)), tag.plus(at)), left);
+            }
+        }
+        assert_eq!(one.orders, row.orders);
+        assert!(one.sets.iter().zip(&row.sets).all(|(one, row)| one.0 == row.0));
+    }
+
+    #[test]
     fn what_fits_stays_and_what_does_not_goes() {
         let mut cache: Cache<u32> = Cache::new(1024);
         let mut pages = |pages: u64| {
             let tags = || (PAGE_CHUNKS..(pages + 1) * PAGE_CHUNKS).map(|chunk| Tag::new(chunk, 1));
             for tag in tags() {
                 let set = cache.set(home(tag.chunk()));
-                if !cache.find(set, tag) {
-                    cache.put(set, tag);
-                }
+                cache.bring(set, tag);
             }
             tags().filter(|tag| cache.has(cache.set(home(tag.chunk())), *tag)).count()
         };

@@ -3,8 +3,6 @@
 //! Chunks have numbers, which pages get when they are first touched, [`TABLE_PAGES`] in a row at a
 //! time. So numbers are small, however large the machine's memory is, and words lie together.
 
-use zonal_core::prefetch;
-
 use super::cache::{Home, LAST_VERSION, PAGE_CHUNKS, Tag, VERSION_BITS};
 
 /// Base pages that get numbers together: 2 MiB of memory.
@@ -44,25 +42,16 @@ impl Word {
     pub fn is(self, flag: u32) -> bool {
         self.0 & flag != 0
     }
-    /// What a word has while the L2 of this core has its chunk.
+    /// Whether both differ at most in whether memory has an older version.
     #[inline]
-    pub fn held_by(core: u32) -> Held {
-        Held(Self::HELD | core << Self::HOLDER_SHIFT)
-    }
-    /// Whether the L2 of that core has it, whatever others have.
-    #[inline]
-    pub fn is_held_by(self, held: Held) -> bool {
-        self.0 & (Self::HELD | Self::HOLDERS << Self::HOLDER_SHIFT) == held.0
+    pub fn is_like(self, other: Word) -> bool {
+        (self.0 ^ other.0) & !Self::DIRTY == 0
     }
     #[inline]
     pub fn tag(self, chunk: u64) -> Tag {
         Tag::new(chunk, self.version())
     }
 }
-
-/// The part of a word that says whose L2 has the chunk.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Held(u32);
 
 /// The words of all chunks that were touched.
 #[derive(Debug)]
@@ -133,13 +122,5 @@ impl Words {
     #[inline]
     pub fn set(&mut self, chunk: u64, word: Word) {
         self.words[chunk as usize] = word.0;
-    }
-
-    /// Asks the host for a word that is about to be used.
-    #[inline]
-    pub fn prefetch(&self, chunk: u64) {
-        if let Some(word) = self.words.get(chunk as usize) {
-            prefetch::for_write(word);
-        }
     }
 }

@@ -6,6 +6,7 @@ use super::lines::{Access, Lines};
 use crate::cost::bandwidth::Bandwidth;
 use crate::cost::cache::{CHUNK_LINES, Cache, Home, PAGE_CHUNKS, Place, Set, Tag};
 use crate::cost::words::{Word, Words};
+use crate::units::PAGE_LINES;
 
 /// A place where a chunk may be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,30 +43,33 @@ pub(super) struct Took {
     pub waits: u64,
 }
 
-/// A chunk that a core touches, and what its word says.
-#[derive(Clone, Copy, Debug)]
-struct Touched {
-    core: u32,
-    place: CorePlace,
-    /// Its number, and its page frame.
-    chunk: u64,
-    pfn: u64,
-    home: Home,
-    /// Where the core's L2 and its last-level cache have it.
-    in_l2: Set,
-    in_llc: Set,
-    word: Word,
-}
-
 /// Of a core: its L2, its last-level cache, its socket, its node.
 pub(super) type CorePlace = [u32; 4];
 
-/// Where the chunks of a page are in a core's L2 and in its last-level cache.
+/// A page that a core touches.
 #[derive(Clone, Copy, Debug)]
-struct Own {
-    l2: [Set; PAGE_CHUNKS as usize],
-    /// Means nothing where the L2 is the last level.
-    llc: [Set; PAGE_CHUNKS as usize],
+struct Page {
+    core: u32,
+    place: CorePlace,
+    /// The number of its first chunk, and its page frame.
+    first: u64,
+    pfn: u64,
+    home: Home,
+    access: Access,
+    /// The time, and what no CPU's clock is behind.
+    when: (u64, u64),
+}
+
+/// What is done with a chunk that is touched, as far as its word tells.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    word: Word,
+    /// Its version from now on.
+    version: u64,
+    /// Where it was if the L2 of the core has the true one, and if not. None: in which of several
+    /// places must be looked for.
+    if_mine: Option<At>,
+    if_not: Option<At>,
 }
 
 /// Caches whose places are of one size.
@@ -159,6 +163,14 @@ impl State {
         true_one
     }
 
+    /// What was in the place that a chunk took in a last-level cache.
+    #[inline]
+    fn left(&mut self, left: Tag, chunk: Tag, when: (u64, u64)) {
+        if left.chunk() != 0 && left.chunk() != chunk.chunk() {
+            self.write_back(left, when);
+        }
+    }
+
     /// A last-level cache evicts a chunk: changed lines go to memory, without a wait.
     fn write_back(&mut self, tag: Tag, when: (u64, u64)) {
         let chunk = tag.chunk();
@@ -194,127 +206,185 @@ impl<P: Place> Caches<P> {
         access: Access,
         took: &mut Took,
     ) {
-        let (home, place) = (Home::new(pfn), state.places[core as usize]);
-        let chunks = lines.div_ceil(CHUNK_LINES).min(PAGE_CHUNKS);
-        let own = self.expect(state, (core, place), (first, home), chunks as usize);
-        let (mut left, mut sum, mut longest) = (lines, took.sum, took.longest);
-        for (part, (in_l2, in_llc)) in (0..chunks).zip(own.l2.into_iter().zip(own.llc)) {
-            let (chunk, some) = (first + part, left.min(CHUNK_LINES));
-            let (home, word) = (home.part(part), state.words.of(chunk));
-            let touched = Touched { core, place, chunk, pfn, home, in_l2, in_llc, word };
-            let at = self.chunk(state, touched, access, when);
+        let place @ [l2, ..] = state.places[core as usize];
+        let page = Page { core, place, first, pfn, home: Home::new(pfn), access, when };
+        let words = state.words.of_page(first);
+        let [word, ..] = words;
+        if lines > PAGE_LINES - CHUNK_LINES
+            && words.iter().all(|other| other.is_like(word))
+            && let Some(set) = self.l2[l2 as usize].row(page.home)
+            && let Some(plan) = self.plan(state, &page, word)
+        {
+            return self.row::<{ PAGE_CHUNKS as usize }>(state, &page, (0, set), plan, lines, took);
+        }
+        let mut left = lines;
+        for part in 0..lines.div_ceil(CHUNK_LINES) {
+            let some = left.min(CHUNK_LINES);
+            let set = self.l2[l2 as usize].set(page.home.part(part));
+            // The one before may have changed it.
+            let word = state.words.of(first + part);
+            let plan = self.plan(state, &page, word).unwrap_or_else(|| {
+                let at = self.find(state, &page, (part, word, false));
+                let same = at.is_memory();
+                let version = if same { word.version() } else { word.next_version() };
+                Plan { word, version, if_mine: None, if_not: Some(at) }
+            });
+            self.row::<1>(state, &page, (part, set), plan, some, took);
+            left -= some;
+        }
+    }
+
+    /// What will be done with chunks that have this word. None: a write of what nobody's L2 has and
+    /// one last-level cache or none, so that it must be looked for first.
+    #[inline(always)]
+    fn plan(&self, state: &mut State, page: &Page, word: Word) -> Option<Plan> {
+        let Page { core, place: [_, llc, _, node], pfn, access, .. } = *page;
+        let own = if self.llc.is_empty() { At::Llc } else { At::Own };
+        let Some(holder) = word.holder() else {
+            let at = state.memory_of(pfn, node);
+            return Some(Plan { word, version: 1, if_mine: None, if_not: Some(at) });
+        };
+        let (ours, shared) = (holder == core, word.is(Word::SHARED));
+        let with_holder = !ours && word.is(Word::HELD);
+        let near = state.places[holder as usize][1] == llc;
+        let if_not = (with_holder && near).then_some(At::Core);
+        let (version, if_mine) = match access {
+            Access::Read => (word.version(), Some(own)),
+            Access::Write if !shared => match (ours, with_holder) {
+                (true, _) => (word.version(), Some(own)),
+                (_, true) => (word.next_version(), Some(own)),
+                _ => return None,
+            },
+            // Others may have copies: invalidate them before ours changes.
+            Access::Write => (word.next_version(), if ours { Some(At::Llc) } else { if_not }),
+        };
+        Some(Plan { word, version, if_mine, if_not })
+    }
+
+    /// Chunks in a row with the same plan, from the `part`-th of a page on, the first in this set
+    /// of the L2. All of them come into the L2 before anything else of them is looked at, so that
+    /// the host fetches that for all at once.
+    #[inline(always)]
+    fn row<const N: usize>(
+        &mut self,
+        state: &mut State,
+        page: &Page,
+        (part, set): (u64, Set),
+        plan: Plan,
+        lines: u64,
+        took: &mut Took,
+    ) {
+        let (l2, llc) = (page.place[0] as usize, page.place[1] as usize);
+        let chunk = page.first + part;
+        let (old, new) = (plan.word.tag(chunk), Tag::new(chunk, plan.version));
+        let begins_again = plan.version < plan.word.version();
+        if begins_again {
+            (0..N as u64).for_each(|at| self.outdate(page.home.part(part + at), old.plus(at)));
+        }
+        let left: [Tag; N] = self.l2[l2].bring_row(set, new);
+        let mut gone = [(Tag::default(), Set::default()); N];
+        for ((behind, tag), (gone, in_llc)) in (0..).zip(left).zip(&mut gone) {
+            // What is stale by now is nobody's loss.
+            if tag.chunk() != chunk + behind && tag.chunk() != 0 && state.dropped(l2, tag) {
+                *gone = tag;
+                if let Some(cache) = self.llc.get(llc).filter(|_| self.victims) {
+                    *in_llc = cache.set(state.words.home(tag.chunk()));
+                    cache.prefetch(*in_llc);
+                }
+            }
+        }
+        let (mut lines, mut sum, mut longest) = (lines, took.sum, took.longest);
+        for (behind, (left, gone)) in (0..).zip(left.into_iter().zip(gone)) {
+            let (part, old, new) = (part + behind, old.plus(behind), new.plus(behind));
+            let mine = left == old;
+            let known = if mine { plan.if_mine } else { plan.if_not };
+            let at = known.unwrap_or_else(|| {
+                let found = self.find(state, page, (part, plan.word, mine));
+                if mine && found.is_memory() { At::Llc } else { found }
+            });
+            self.came(state, page, (part, plan.word, at), (old, new), gone);
+            let some = lines.min(CHUNK_LINES);
+            lines -= some;
             let cycles = state.cycles_of(at);
             state.lines[at as usize] += some;
             sum += some * cycles;
             longest = cycles.max(longest);
             if at.is_memory() {
-                took.waits = state.memory_waits(pfn, some, when).max(took.waits);
+                took.waits = state.memory_waits(page.pfn, some, page.when).max(took.waits);
             }
-            left -= some;
         }
         (took.sum, took.longest) = (sum, longest);
+        if begins_again {
+            (0..N as u64).for_each(|at| self.outdate(page.home.part(part + at), new.plus(at)));
+        }
     }
 
-    /// Where the core's caches have the chunks of a page. Of the first `chunks` of them that are
-    /// not in its L2 it asks the host for all that will be looked at: one after the other each line
-    /// would come from far away.
+    /// A chunk that was at some place has come into the L2 of the core, and another had to go.
     #[inline(always)]
-    fn expect(
-        &self,
-        state: &State,
-        (core, [l2, llc, ..]): (u32, CorePlace),
-        (first, home): (u64, Home),
-        chunks: usize,
-    ) -> Own {
-        let (l2, llc) = (&self.l2[l2 as usize], self.llc.get(llc as usize));
-        let in_l2 = l2.sets_of_page(home);
-        let own = Own { l2: in_l2, llc: llc.map_or(in_l2, |llc| llc.sets_of_page(home)) };
-        let words = state.words.of_page(first);
-        let held = Word::held_by(core);
-        if words[..chunks].iter().all(|word| word.is_held_by(held)) {
-            return own;
-        }
-        for (word, (in_l2, in_llc)) in words[..chunks].iter().zip(own.l2.iter().zip(own.llc)) {
-            if !word.is_held_by(held) {
-                l2.prefetch(*in_l2);
-                if let Some(llc) = llc {
-                    llc.prefetch(in_llc);
-                }
-            }
-        }
-        for (word, in_l2) in words[..chunks].iter().zip(own.l2) {
-            let gone = l2.last(in_l2).chunk();
-            if !word.is_held_by(held) && gone != 0 {
-                state.words.prefetch(gone);
-                if let Some(llc) = llc.filter(|_| self.victims) {
-                    llc.prefetch(llc.set(state.words.home(gone)));
-                }
-            }
-        }
-        own
-    }
-
-    /// One chunk: where it was. Then the core has it.
-    #[inline(always)]
-    fn chunk(
+    fn came(
         &mut self,
         state: &mut State,
-        touched: Touched,
-        access: Access,
-        when: (u64, u64),
-    ) -> At {
-        let Touched { core, place: [l2, ..], chunk, home, in_l2, word, .. } = touched;
-        let looked = self.l2[l2 as usize].look(in_l2, word.tag(chunk));
-        let mine = looked.is_ok();
-        let ours = word.holder() == Some(core);
-        let at = match mine && (access == Access::Read || !word.is(Word::SHARED)) {
-            true if self.llc.is_empty() => At::Llc,
-            true => At::Own,
-            // Others may have copies: invalidate them before ours changes.
-            false if mine && ours => At::Llc,
-            false => match self.find(state, touched, mine) {
-                at if mine && at.is_memory() => At::Llc,
-                at => at,
-            },
-        };
-        let beyond = at.is_memory();
+        page: &Page,
+        (part, word, at): (u64, Word, At),
+        (old, new): (Tag, Tag),
+        (gone, gone_in_llc): (Tag, Set),
+    ) {
+        let Page { core, place: [_, llc, ..], home, access, when, .. } = *page;
+        let chunk = page.first + part;
         // The line is ours alone if its only other holder has dropped it.
-        let alone = !word.is(Word::SHARED) && (ours || beyond);
-        let (version, flags) = match access {
-            Access::Write if alone && word.version() != 0 => (word.version(), Word::DIRTY),
-            Access::Write => (word.next_version(), Word::DIRTY),
+        let alone = !word.is(Word::SHARED) && (word.holder() == Some(core) || at.is_memory());
+        let flags = match access {
+            Access::Write => Word::DIRTY,
             Access::Read => {
-                let shared = if alone { 0 } else { Word::SHARED };
-                (word.version().max(1), word.0 & Word::DIRTY | shared)
+                state.words.of(chunk).0 & Word::DIRTY | if alone { 0 } else { Word::SHARED }
             }
         };
-        let new = Word::new(version, core, flags | Word::HELD);
-        if at == At::Own && new == word {
-            return at;
+        state.words.set(chunk, Word::new(new.version(), core, flags | Word::HELD));
+        if at == At::Own {
+            return;
         }
-        state.words.set(chunk, new);
-        let begins_again = version < word.version();
-        if begins_again {
-            self.outdate(home, word.tag(chunk));
+        let gone = (gone.chunk() != 0).then_some(gone);
+        match self.llc.get_mut(llc as usize) {
+            None => gone.into_iter().for_each(|gone| state.write_back(gone, when)),
+            // The last-level cache takes what the L2 let go.
+            Some(cache) if self.victims => {
+                if at == At::Llc {
+                    cache.take_out(cache.set(home.part(part)), old);
+                }
+                if let Some(gone) = gone {
+                    let left = cache.bring(gone_in_llc, gone);
+                    state.left(left, gone, when);
+                }
+            }
+            Some(cache) => match at {
+                At::Own | At::Llc | At::Core if old == new => {}
+                At::Own | At::Llc | At::Core => cache.change(cache.set(home.part(part)), old, new),
+                _ => {
+                    let left = cache.bring(cache.set(home.part(part)), new);
+                    state.left(left, new, when);
+                }
+            },
         }
-        self.keep(state, touched, looked, new.tag(chunk), at, when);
-        if begins_again {
-            self.outdate(home, new.tag(chunk));
-        }
-        at
     }
 
-    /// Where a chunk is, beyond the L2 of `core`. `mine`: this cache has it, but others may too,
+    /// Where a chunk is, beyond the L2 of the core. `mine`: this cache has it, but others may too,
     /// and must be invalidated.
-    #[inline(always)]
-    fn find(&mut self, state: &mut State, touched: Touched, mine: bool) -> At {
-        let Touched { core, place: [_, llc, socket, node], chunk, pfn, home, in_llc, word, .. } =
-            touched;
-        let tag = word.tag(chunk);
+    #[inline(never)]
+    fn find(
+        &mut self,
+        state: &mut State,
+        page: &Page,
+        (part, word, mine): (u64, Word, bool),
+    ) -> At {
+        let Page { core, place: [_, llc, socket, node], pfn, .. } = *page;
+        let (home, tag) = (page.home.part(part), word.tag(page.first + part));
         let Some(holder) = word.holder() else { return state.memory_of(pfn, node) };
         let [l2, other_llc, other_socket, _] = state.places[holder as usize];
         let with_holder = holder != core && word.is(Word::HELD);
-        debug_assert_eq!(word.is(Word::HELD), has(&self.l2[l2 as usize], home, tag), "CONT-3");
+        debug_assert!(
+            l2 == page.place[0] || word.is(Word::HELD) == has(&self.l2[l2 as usize], home, tag),
+            "CONT-3"
+        );
         let near = other_llc == llc;
         if near && with_holder {
             return At::Core;
@@ -323,56 +393,13 @@ impl<P: Place> Caches<P> {
             let other = llcs.get(other_llc as usize);
             !near && (with_holder || other.is_some_and(|llc| has(llc, home, tag)))
         };
-        let here = self.llc.get_mut(llc as usize).is_some_and(|llc| llc.find(in_llc, tag));
+        let own = self.llc.get_mut(llc as usize);
+        let here = own.is_some_and(|llc| llc.find(llc.set(home), tag));
         match here {
             true if !(mine && far(&self.llc)) => At::Llc,
             _ if !far(&self.llc) => state.memory_of(pfn, node),
             _ if other_socket == socket => At::Socket,
             _ => At::Remote,
-        }
-    }
-
-    /// Puts a chunk that was at `at` into the caches of `core`, with its new tag. `looked`: what
-    /// its L2 said to the old one.
-    #[inline(always)]
-    fn keep(
-        &mut self,
-        state: &mut State,
-        touched: Touched,
-        looked: Result<(), usize>,
-        new: Tag,
-        at: At,
-        when: (u64, u64),
-    ) {
-        let Touched { place: [l2, llc, ..], chunk, in_l2, in_llc, word, .. } = touched;
-        let (old, l2) = (word.tag(chunk), l2 as usize);
-        let gone = match looked {
-            Ok(()) if old == new => None,
-            // It is the latest used of its set.
-            Ok(()) => self.l2[l2].put_at(in_l2, new, 0),
-            Err(place) => self.l2[l2].put_at(in_l2, new, place),
-        };
-        // What is stale by now is nobody's loss.
-        let gone = gone.filter(|gone| state.dropped(l2, *gone));
-        let Some(cache) = self.llc.get_mut(llc as usize) else {
-            return gone.into_iter().for_each(|gone| state.write_back(gone, when));
-        };
-        if self.victims {
-            if at == At::Llc {
-                cache.take_out(in_llc, old);
-            }
-            // The last-level cache takes what the L2 let go.
-            let gone =
-                gone.and_then(|gone| cache.put(cache.set(state.words.home(gone.chunk())), gone));
-            return gone.into_iter().for_each(|gone| state.write_back(gone, when));
-        }
-        match at {
-            At::Own | At::Llc | At::Core if old == new => {}
-            At::Own | At::Llc | At::Core => cache.change(in_llc, old, new),
-            _ => {
-                let gone = cache.put(in_llc, new);
-                gone.into_iter().for_each(|gone| state.write_back(gone, when));
-            }
         }
     }
 
