@@ -121,7 +121,11 @@ fn plots(table: &Table) -> String {
     let (mut small, mut large) = (String::new(), String::new());
     for name in names(table, figure) {
         let cells: Vec<&Cell> = table.cells.iter().filter(|cell| figure(cell) == name).collect();
-        let own = cells.iter().filter(|cell| sized(case(cell)).is_none());
+        // A change in percent is no length on the axis of what changes.
+        let percent = |cell: &Cell| case(cell).ends_with("_percent");
+        let mixed = !cells.iter().all(|cell| percent(cell));
+        let shown = |cell: &&&Cell| sized(case(cell)).is_none() && !(mixed && percent(cell));
+        let own = cells.iter().filter(shown);
         let rows: Vec<Bar<'_>> =
             own.map(|cell| (case(cell), cell.simulated, cell.published)).collect();
         small += &bars(name, &rows);
@@ -258,5 +262,15 @@ mod tests {
         assert!(places.len() == 3 && places.is_sorted(), "{places:?}");
         let turned = Table { figures_in: FiguresIn::Rows, ..table() };
         assert!(part(&turned).contains("<figcaption>fix</figcaption>"));
+    }
+
+    #[test]
+    fn a_bar_in_percent_stands_beside_no_other() {
+        let says = ["pages: simulated 1,234,567", "wait_percent: simulated 7"];
+        let turned = Table { figures_in: FiguresIn::Rows, ..table() };
+        assert_eq!(says.map(|says| part(&turned).contains(says)), [true, false]);
+        let mut alone = turned;
+        alone.cells.retain(|cell| cell.column == "wait_percent");
+        assert_eq!(says.map(|says| part(&alone).contains(says)), [false, true]);
     }
 }

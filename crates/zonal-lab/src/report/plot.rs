@@ -316,7 +316,24 @@ fn draw_lines(
         }
     }
     area.present().map_err(fail)?;
-    Ok(said)
+    Ok(said_together(&said))
+}
+
+/// Each place with what is said of those that have their middle in it: of places that overlap the
+/// mouse finds the last one alone.
+fn said_together(said: &[Said]) -> Vec<Said> {
+    let within = |[left, top, right, bottom]: [i32; 4], other: [i32; 4]| {
+        let (x, y) = (i32::midpoint(other[0], other[2]), i32::midpoint(other[1], other[3]));
+        (left..=right).contains(&x) && (top..=bottom).contains(&y)
+    };
+    let together = |(at, (place, text)): (usize, &Said)| {
+        let others = said.iter().enumerate().filter(|(other, _)| *other != at);
+        let near = others.filter(|(_, (other, _))| within(*place, *other));
+        let near = near.map(|(_, (_, text))| text.as_str());
+        let texts: Vec<&str> = [text.as_str()].into_iter().chain(near).collect();
+        (*place, texts.join("\n"))
+    };
+    said.iter().enumerate().map(together).collect()
 }
 
 impl Series {
@@ -493,6 +510,20 @@ mod tests {
         for says in ["a &amp; b: simulated 3.25, published 4.5<", "<title>c: simulated -27.5<"] {
             assert!(plot.contains(says), "{says} is not in {plot}");
         }
+    }
+
+    #[test]
+    fn of_points_that_lie_upon_each_other_the_last_speaks_for_all() {
+        let plot = lines(&many(3));
+        let last = plot.rsplit("<title>").next().unwrap();
+        for name in 0..3 {
+            let says = format!("line{name} &lt;&amp;&gt;, CPUs 4: 7 pages");
+            assert!(last.contains(&says), "{says} is not in {last}");
+        }
+        assert!(!last.contains("CPUs 2"), "points elsewhere speak for themselves: {last}");
+        let apart = said_together(&[([0, 0, 18, 18], "a".into()), ([0, 10, 18, 28], "b".into())]);
+        let texts: Vec<&str> = apart.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts, ["a", "b"], "whose middle is free is found");
     }
 
     #[test]
