@@ -103,6 +103,10 @@ pub struct PcpList {
     /// A bit for each type of pageblock whose blocks are freed to here.
     pub(crate) types: u8,
     pub(crate) mt: u8,
+    /// Low bits of `pops` at the last overflow of another list, and for how many of those in a row
+    /// they have not changed.
+    pub(crate) pops_seen: AtomicU8,
+    pub(crate) overflows_idle: AtomicU8,
 }
 
 /// The pcp of one (zone, CPU). Aligned to pairs of lines, because the processor fetches those:

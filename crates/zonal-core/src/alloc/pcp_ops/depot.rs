@@ -25,6 +25,10 @@ const TAKEN_MAX: usize = 64;
 /// Blocks that a list with twice as many leaves in one magazine at least.
 const LARGE_BLOCKS: u32 = 8;
 
+/// Overflows of other lists in a row, without a pop of its own, that make a list idle: more than
+/// two bursts of 32 blocks, so that bursts of two orders by turns do not take each other's blocks.
+const IDLE_OVERFLOWS: u8 = 64;
+
 /// Blocks out of the buddy without an owner yet.
 struct Taken {
     firsts: [u32; TAKEN_MAX],
@@ -193,7 +197,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         let Some(depot) = depot else { return self.drain_pages(pages, first) };
         let (mut left, mut stayed) = (pages, false);
         let chunk = self.closed.pcp.batch_pages();
-        for list in (first..ops.on.map.len()).chain(0..first) {
+        let idle = if forced { None } else { self.idle_list(first) };
+        for list in idle.into_iter().chain(first..ops.on.map.len()).chain(0..first) {
             if self.closed.len(list) == 0 {
                 continue;
             }
@@ -218,7 +223,12 @@ impl<P: Platform> PcpOps<'_, '_, P> {
                     continue;
                 }
                 if !self.put_magazine(depot, list, blocks) {
-                    return pages - left + self.drain_pages(left, first);
+                    if idle != Some(list) {
+                        return pages - left + self.drain_pages(left, first);
+                    }
+                    let most = left.min(record.pages_of(len));
+                    left = left.saturating_sub(self.drain_pages(most, list));
+                    break;
                 }
                 left = left.saturating_sub(magazine);
             }
@@ -227,6 +237,34 @@ impl<P: Platform> PcpOps<'_, '_, P> {
             true => pages - left,
             false => pages - left + self.drain_pages(left, first),
         }
+    }
+
+    /// The list with most pages among those that were not used while other lists overflowed, if it
+    /// has a batch of them; `first` has just overflowed. Blocks of orders that are no longer asked
+    /// for would fill the lists, and send those of others through depot and buddy.
+    #[inline(never)]
+    fn idle_list(&self, first: usize) -> Option<usize> {
+        let mut most = self.closed.pcp.batch_pages();
+        let mut idle = None;
+        for (list, record) in self.closed.pcp.lists[..self.ops.on.map.len()].iter().enumerate() {
+            let pages = record.pages_of(self.closed.len(list));
+            if list == first || pages.is_zero() {
+                continue;
+            }
+            // Of a list that is not active these are all of its pops.
+            let pops = record.pops.load(Relaxed) as u8;
+            let before = record.overflows_idle.load(Relaxed);
+            let overflows = match record.pops_seen.load(Relaxed) == pops {
+                true => before.saturating_add(1),
+                false => 0,
+            };
+            record.pops_seen.store(pops, Relaxed);
+            record.overflows_idle.store(overflows, Relaxed);
+            if overflows >= IDLE_OVERFLOWS && pages >= most {
+                (most, idle) = (pages, Some(list));
+            }
+        }
+        idle
     }
 
     /// Leaves the `blocks` coldest blocks of a list. `false`: the depot has no room for them.
