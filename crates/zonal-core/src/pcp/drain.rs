@@ -49,6 +49,17 @@ choice! {
     }
 }
 
+choice! {
+    /// When a refresh gives back what waits on a CPU's lists of another node's zone (LB F.4).
+    pub enum IdleDrain {
+        /// A batch, three refreshes after pages came or went last; the rest when they do again.
+        /// Linux, where a counter of the zone has to move.
+        Moved = "moved",
+        /// A batch at each third refresh, until nothing is left.
+        Held = "held",
+    }
+}
+
 /// All choices about drains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DrainPolicy {
@@ -65,6 +76,8 @@ pub struct DrainPolicy {
     pub decay: Chunk,
     /// Who empties another CPU's lists.
     pub remote: RemoteDrain,
+    /// When pages of another node leave lists that nobody uses.
+    pub idle: IdleDrain,
 }
 
 impl RemoteDrain {

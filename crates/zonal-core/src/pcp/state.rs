@@ -168,6 +168,8 @@ pub struct Pcp {
     pub(crate) depot_cpu: CpuId,
     /// Base pages that the lists may hold of the zone's budget (BUDGET-2); 0 where there is none.
     pub(crate) granted: AtomicU32,
+    /// Pages at the last refresh, of a remote zone (LB F.4).
+    pub(crate) refreshed: AtomicU32,
     _room: [u64; ROOM],
     /// The depot of the CPU's group, in the pcp of the group's first CPU; at a pair of lines. What
     /// all CPUs of the group write is in its first two lines, but for the stacks of lists 13 and
@@ -203,6 +205,7 @@ impl Default for Pcp {
             free_high_batch: AtomicU8::default(),
             flags: AtomicU8::default(),
             expire: AtomicU8::default(),
+            refreshed: AtomicU32::default(),
             cpu: CpuId::default(),
             owner: CpuId::default(),
             high: AtomicU32::default(),

@@ -7,7 +7,7 @@ use super::walk::{NoFragment, NodeReclaimPolicy, ReclaimingNodes, ZonelistPolicy
 use super::{Grouping, MinFreeRule, PcpPolicy, Policy, WatermarkPolicy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit, HighAtomicPolicy};
 use crate::pcp::depot::{DepotGroup, DepotPolicy};
-use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, RemoteDrain};
+use crate::pcp::drain::{Chunk, DrainOrder, DrainPolicy, IdleDrain, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::owner::Pageblocks;
 use crate::pcp::size::{BATCH_CAP_PAGES, CacheSlice, HighFraction, SizeRule};
@@ -42,6 +42,8 @@ const BULK_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;
 /// Of holds of the zone lock that move so many blocks 3 in 1,000 take more than 4 us, of those with
 /// 64 to 255 150 to 240 (results/2026-11-23-holds.md).
 const HOLD_BLOCKS: u16 = 16;
+/// Nothing but refreshes takes pages from lists that nobody uses: no counter of the caller's moves.
+const DRAIN: DrainPolicy = DrainPolicy { idle: IdleDrain::Held, ..Policy::LINUX_6_19.pcp.drain };
 /// A depot is filled with blocks of up to 2 MiB.
 const DEPOT_BLOCK: u8 = PAGEBLOCK_ORDER.get() as u8;
 /// Orders with per-CPU lists since 5.13.
@@ -96,6 +98,7 @@ impl Policy {
                 all: Chunk::Bulk,
                 decay: Chunk::Batch,
                 remote: RemoteDrain::Direct,
+                idle: IdleDrain::Moved,
             },
             depot: DepotPolicy::OFF,
             pageblocks: Pageblocks::Shared,
@@ -172,6 +175,7 @@ impl Policy {
                 group: DepotGroup::Cache,
                 block: DEPOT_BLOCK,
             },
+            drain: DRAIN,
             ..Policy::LINUX_6_19.pcp
         },
         watermark: WatermarkPolicy {
@@ -193,7 +197,7 @@ impl Policy {
     /// [`Policy::preset`] does not know it.
     pub const KERNEL: Policy = Policy {
         name: "kernel",
-        pcp: PcpPolicy { bulk_block: BULK_BLOCK, ..Policy::LINUX_6_19.pcp },
+        pcp: PcpPolicy { bulk_block: BULK_BLOCK, drain: DRAIN, ..Policy::LINUX_6_19.pcp },
         watermark: WatermarkPolicy {
             min_free: MinFreeRule::Linux { thp: false },
             ..Policy::LINUX_6_18.watermark

@@ -21,7 +21,7 @@ use super::walk::{
 use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit};
 use crate::pcp::depot::{DepotGroup, MAGAZINES_MAX};
-use crate::pcp::drain::{Chunk, DrainOrder, RemoteDrain};
+use crate::pcp::drain::{Chunk, DrainOrder, IdleDrain, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::owner::Pageblocks;
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
@@ -185,6 +185,8 @@ pub const SETTINGS: &[Setting] = &[
         "pages of one bulk free where lists decay: whole in 6.12.0, then batch"),
     setting!("pcp.drain_remote", pcp.drain.remote: RemoteDrain,
         "who drains another CPU's lists: a work item there (up to 5.19), or the caller"),
+    setting!("pcp.drain_idle", pcp.drain.idle: IdleDrain,
+        "another node's pages on idle lists: a batch once pages moved, as Linux; or until none is left"),
     setting!("depot.batches", pcp.depot.magazines: u16 in 0..=MAGAZINES_MAX as u16,
         "batches that wait between lists and buddy, for each CPU that shares a depot; 0 as Linux"),
     setting!("depot.group", pcp.depot.group: DepotGroup,

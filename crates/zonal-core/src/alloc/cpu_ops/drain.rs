@@ -4,6 +4,7 @@ use super::CpuOps;
 use crate::alloc::pcp_ops::PcpOps;
 use crate::alloc::tables::Tables;
 use crate::alloc::zone_ops::ZoneOps;
+use crate::pcp::drain::IdleDrain;
 use crate::pcp::state::Pcp;
 use crate::platform::{Platform, Step};
 use crate::sync::Ordering::Relaxed;
@@ -111,10 +112,10 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         if idle {
             return changed;
         }
-        // Linux waits for a counter to move before it counts down. There each page freed moves
-        // some counter; here a pcp that only got pages by frees moves none.
         let expire = match pcp.expire.load(Relaxed) {
-            0 => EXPIRE_TICKS,
+            _ if self.moved(pcp) => EXPIRE_TICKS,
+            0 if self.on.policy().pcp.drain.idle == IdleDrain::Held => EXPIRE_TICKS,
+            0 => return changed,
             expire => expire,
         };
         pcp.expire.store(expire - 1, Relaxed);
@@ -124,7 +125,17 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         if let Some(mut closed) = PcpOps::close(self.zone_ops(zone), pcp) {
             closed.drain_expired();
         }
+        // Pages that leave so move counters, too; those are looked at by themselves.
+        pcp.refreshed.store(pcp.count(), Relaxed);
         true
+    }
+
+    /// Whether pages came to the pcp, or left it, since the last refresh, where that counts. In Linux
+    /// a counter of the zone has to move for it: those of pages of files and of programs do.
+    fn moved(self, pcp: &Pcp) -> bool {
+        let count = pcp.count();
+        self.on.policy().pcp.drain.idle == IdleDrain::Moved
+            && pcp.refreshed.swap(count, Relaxed) != count
     }
 }
 

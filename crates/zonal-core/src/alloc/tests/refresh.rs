@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use super::platform::{Script, Shape, on_cpu};
 use crate::alloc::{Allocator, Request, Sysctl};
-use crate::pcp::drain::{DrainPolicy, RemoteDrain};
+use crate::pcp::drain::{DrainPolicy, IdleDrain, RemoteDrain};
 use crate::policy::{PcpPolicy, Policy};
 use crate::sync::Ordering::Relaxed;
 use crate::types::{Choice, CpuId, NodeId, Order, Pfn, ZoneId};
@@ -18,23 +18,50 @@ fn free_far_away(pool: &Allocator<'_, Script>, n: usize) {
     pages.into_iter().for_each(|pfn| pool.free(pfn, Order::ZERO).unwrap());
 }
 
-#[test]
-fn pages_of_another_node_return_a_batch_every_three_refreshes() {
-    // A chunk of 7 pages and a threshold of 6: the drain of a chunk leaves no delta behind.
-    let pool = Shape::uniform(2, 24_576, 2).boot(Policy::LINUX_6_18);
+/// Two nodes under Linux 6.18 but for this; 20 pages of the first wait on CPU 2, of the second.
+///
+/// A batch is 7 pages, and the threshold 6: what is drained leaves no delta behind, which would
+/// count as pages that moved.
+fn far_away(idle: IdleDrain) -> Allocator<'static, Script> {
+    let drain = DrainPolicy { idle, ..Policy::LINUX_6_18.pcp.drain };
+    let pcp = PcpPolicy { drain, ..Policy::LINUX_6_18.pcp };
+    let pool = Shape::uniform(2, 24_576, 2).boot(Policy { pcp, ..Policy::LINUX_6_18 });
     let zone = &pool.zones()[0];
     assert_eq!((zone.pcp_sizes().0, zone.stat_threshold()), (7, 6));
     free_far_away(&pool, 20);
-    let pcp = pool.pcp(ZoneId(0), CpuId(2));
-    let mut counts = Vec::new();
-    while pcp.count() > 0 {
-        assert!(pool.refresh(CpuId(2)), "there is something to come back for");
-        counts.push(pcp.count());
-        assert!(counts.len() < 100, "they never leave: {counts:?}");
-    }
-    assert_eq!(counts, [20, 20, 13, 13, 13, 6, 6, 6, 0]);
+    pool
+}
+
+/// Pages on CPU 2's lists of node 0 after each of so many refreshes.
+fn counts(pool: &Allocator<'_, Script>, refreshes: usize) -> Vec<u32> {
+    let after = |_| {
+        pool.refresh(CpuId(2));
+        pool.pcp(ZoneId(0), CpuId(2)).count()
+    };
+    (0..refreshes).map(after).collect()
+}
+
+#[test]
+fn pages_of_another_node_return_a_batch_every_three_refreshes() {
+    let pool = far_away(IdleDrain::Held);
+    assert_eq!(counts(&pool, 8), [20, 20, 13, 13, 13, 6, 6, 6]);
+    assert!(pool.refresh(CpuId(2)), "there is something to come back for");
+    assert_eq!(pool.pcp(ZoneId(0), CpuId(2)).count(), 0);
     pool.refresh(CpuId(2));
     assert!(!pool.refresh(CpuId(2)), "the last deltas are folded, and then there is peace");
+    pool.validate().unwrap();
+}
+
+#[test]
+fn under_linux_they_return_once_for_each_time_that_pages_moved() {
+    let pool = far_away(IdleDrain::Moved);
+    assert_eq!(counts(&pool, 7), [20, 20, 13, 13, 13, 13, 13]);
+    assert!(!pool.refresh(CpuId(2)), "what nobody uses is nothing to come back for");
+    free_far_away(&pool, 1);
+    assert_eq!(counts(&pool, 2), [14, 14]);
+    // Pages that move meanwhile begin it anew.
+    free_far_away(&pool, 1);
+    assert_eq!(counts(&pool, 5), [15, 15, 8, 8, 8]);
     pool.validate().unwrap();
 }
 
