@@ -30,12 +30,27 @@ pub struct Op {
 pub enum OpKind {
     /// Allocate the slot.
     Alloc,
+    /// Allocate the slot, with those of the next such steps of its CPU at its time, by one call of
+    /// the bulk allocator, which has no event.
+    Bulk,
     /// Free the slot.
     Free,
     /// The CPU's statistics worker runs.
     Refresh,
     /// Something happened to the machine.
     Change,
+}
+
+impl OpKind {
+    /// A block leaves the allocator.
+    pub fn is_alloc(self) -> bool {
+        matches!(self, OpKind::Alloc | OpKind::Bulk)
+    }
+
+    /// A block leaves the allocator, or comes back.
+    pub fn is_of_block(self) -> bool {
+        self.is_alloc() || self == OpKind::Free
+    }
 }
 
 /// One block, from its allocation to its free.
@@ -180,7 +195,7 @@ impl Program {
     /// Most pages allocated by `steps` steps in a row.
     pub fn burst_pages(&self, steps: usize) -> u64 {
         let order = |op: &Op| self.slots[op.slot as usize].order;
-        let pages = |op: &Op| if op.kind == OpKind::Alloc { 1 << order(op) } else { 0 };
+        let pages = |op: &Op| if op.kind.is_alloc() { 1 << order(op) } else { 0 };
         let mut sum = 0;
         let mut most = 0;
         for (index, op) in self.ops.iter().enumerate() {

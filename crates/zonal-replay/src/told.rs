@@ -38,14 +38,15 @@ impl Recorded {
         Recorded { decay: self.decay || facts.from(0).any(is_told), ..self }
     }
 
-    /// With the lists at the start, where the recorder had left pages on them, and refills and
-    /// drains show which: a wrong guess moves the first refill of each list, which may fetch as
-    /// much as all later ones. Where events were lost, pages that came meanwhile look as if they
-    /// had been there.
-    pub(crate) fn at_start_of(self, machine: &MachineDescription, program: &Program) -> Recorded {
+    /// With the lists at the start, where refills and drains show which: a wrong guess moves the
+    /// first refill of each list, which may fetch as much as all later ones. A recorder that keeps
+    /// lists short for a while does not empty them: kernels before 6.7 leave what an idle CPU has,
+    /// and between that while and the start lists grow. Where events were lost, pages that came
+    /// meanwhile look as if they had been there.
+    pub(crate) fn at_start_of(self, program: &Program) -> Recorded {
         let kernel = total(&program.kernel);
         let shows = kernel.refill_pages + kernel.drain_pages > 0 && program.counts.lost == 0;
-        Recorded { lists: self.lists || (is_warm(machine) && shows), ..self }
+        Recorded { lists: self.lists || shows, ..self }
     }
 
     /// Their names on the command line.

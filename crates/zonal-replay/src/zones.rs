@@ -1,6 +1,6 @@
 //! Which zone and node a recorded page frame is in.
 
-use zonal_trace::MachineDescription;
+use zonal_trace::{MachineDescription, ZoneDescription};
 
 /// The populated zones of a recorded machine, by ascending page frame.
 #[derive(Debug, Clone, Default)]
@@ -25,19 +25,31 @@ pub struct ZoneAt {
     pub end: u64,
     /// Pages of a batch, as recorded; 0 if unknown.
     pub batch: u64,
+    /// The largest limit of a list that was recorded; 0 if unknown.
+    pub list_high: u64,
+}
+
+/// The largest limit of the zone's lists, of all that was recorded: a recorder may have kept them
+/// short before the start.
+fn list_high(machine: &MachineDescription, zone: &ZoneDescription) -> u64 {
+    let polled = machine.start.iter().chain(&machine.end).flat_map(|state| &state.zones);
+    let same = polled.filter(|polled| (polled.node, &polled.kind) == (zone.node, &zone.kind));
+    let sets = same.flat_map(|polled| &polled.pagesets).chain(&zone.pagesets);
+    sets.map(|set| set.high).max().unwrap_or(0)
 }
 
 impl ZoneMap {
     /// The zones of `machine`; none if it says nothing about zones.
     pub fn new(machine: &MachineDescription) -> ZoneMap {
         let index_of = |node: u32| machine.nodes.iter().position(|n| n.id == node).unwrap_or(0);
-        let zone = |zone: &zonal_trace::ZoneDescription| ZoneAt {
+        let zone = |zone: &ZoneDescription| ZoneAt {
             node: zone.node,
             node_index: index_of(zone.node) as u16,
             kind: zone.kind.clone(),
             start: zone.start_pfn,
             end: zone.start_pfn.saturating_add(zone.spanned),
             batch: zone.pagesets.iter().map(|set| set.batch).max().unwrap_or(0),
+            list_high: list_high(machine, zone),
         };
         let mut zones: Vec<ZoneAt> =
             machine.zones.iter().filter(|zone| zone.is_populated()).map(zone).collect();

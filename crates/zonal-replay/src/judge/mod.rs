@@ -180,6 +180,9 @@ struct Judge<'r, 'a> {
     done: Vec<usize>,
     /// By zone and CPU: frees to its lists since the start.
     frees: Vec<u32>,
+    /// By CPU: the first of the frees of pages that nobody was seen to allocate, since an
+    /// allocation was.
+    together: Vec<Option<usize>>,
 }
 
 impl<'r, 'a> Judge<'r, 'a> {
@@ -202,6 +205,7 @@ impl<'r, 'a> Judge<'r, 'a> {
             told: Told::default(),
             done: vec![0; rebuilt.allocator.cpus()],
             frees: vec![0; rebuilt.allocator.zones().len() * rebuilt.allocator.cpus()],
+            together: vec![None; rebuilt.allocator.cpus()],
         }
     }
 
@@ -225,6 +229,8 @@ impl<'r, 'a> Judge<'r, 'a> {
                 FactKind::Refresh => {}
             }
         }
+        // Those of one moment stay in their order.
+        self.told.untraced.sort_by_key(|untraced| untraced.at);
         (self.verdict, self.told)
     }
 
@@ -235,9 +241,11 @@ impl<'r, 'a> Judge<'r, 'a> {
         let lists = self.lists.all().into_iter().map(known).collect();
         self.told = Told { lists, ..Told::default() };
         self.frees.fill(0);
+        self.together.fill(None);
     }
 
     fn alloc(&mut self, at: usize, fact: &Fact) {
+        self.together[usize::from(fact.cpu)] = None;
         let place = self.pages.replace(fact.pfn, Place::Held);
         let from = self.lists.of(self.map, fact);
         let Some(from) = from.filter(|_| place != Place::Direct) else {
@@ -311,6 +319,7 @@ impl<'r, 'a> Judge<'r, 'a> {
 
     fn free(&mut self, at: usize, fact: &Fact) {
         if let Place::Listed(key) = self.pages.get(fact.pfn) {
+            let at = self.allocated_before(at, key, fact);
             self.drop_untraced(at, key, &[fact.pfn]);
         }
         self.pages.set_last(fact.pfn, at);
@@ -318,6 +327,20 @@ impl<'r, 'a> Judge<'r, 'a> {
             self.pages.replace(fact.pfn, Place::Pending(fact.order));
         } else {
             self.push(at, fact);
+        }
+    }
+
+    /// When a page that is freed now was allocated without event: the bulk allocator hands out many
+    /// pages at once, which are freed one after the other. So it was before the first free of
+    /// those that are freed together, if the page was on a list by then.
+    fn allocated_before(&mut self, at: usize, key: ListKey, fact: &Fact) -> usize {
+        if key.cpu != fact.cpu {
+            return at;
+        }
+        let first = &mut self.together[usize::from(fact.cpu)];
+        match *first {
+            Some(first) if self.pages.last(fact.pfn) < first => first,
+            _ => *first.insert(at),
         }
     }
 

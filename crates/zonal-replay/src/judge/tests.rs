@@ -207,3 +207,26 @@ fn a_drain_that_is_not_of_the_coldest_page_leaves_the_others_in_order() {
     assert_eq!((verdict.drained_judged, verdict.drained_same_pfn), (2, 1));
     assert_eq!((verdict.judged, verdict.same_pfn), (3, 3));
 }
+
+/// Pages of one call of the bulk allocator, which has no event, are freed one after the other.
+#[test]
+fn pages_that_are_freed_together_were_allocated_before_the_first_is_freed() {
+    let (_, told) = judge(&[
+        (0, refill(PFN, 1)),
+        (0, refill(PFN + 1, 1)),
+        (0, refill(PFN + 2, 1)),
+        (0, refill(PFN + 3, 1)),
+        // From 4 on: three pages, of which the first is allocated, and freed, once more.
+        (0, free(PFN)),
+        (0, free(PFN + 1)),
+        (0, free(PFN)),
+        (0, free(PFN + 2)),
+        // An allocation ends what belongs together.
+        (0, alloc(PFN + 2, 1)),
+        (0, free(PFN + 3)),
+        // A page of another CPU's list: how long that was ago is not known.
+        (1, free(PFN + 1)),
+    ]);
+    let pages = told.untraced.iter().map(|untraced| (untraced.at, untraced.pfn - PFN));
+    assert_eq!(pages.collect::<Vec<_>>(), [(4, 0), (4, 1), (6, 0), (6, 2), (9, 3), (10, 1)]);
+}

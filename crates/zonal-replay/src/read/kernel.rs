@@ -17,6 +17,10 @@
 //!   so the drains that they cause follow each other with nothing between. What a drain moves is
 //!   bounded (LB E.7): at 63 pages a batch, 4 such blocks. On 6.18.44 bursts have 16, 20, 28 or 32
 //!   blocks, and the pause after each fourth is the longest.
+//! - Up to 6.6 the pages of a large mapping are freed by hundreds, and all their frees come before
+//!   the first drain, too. There a drain of single pages moves what the limit of the list leaves
+//!   above a batch at most (up to 5.12 a batch; LB E.10, E.11). On 6.1.0 with batch 7 and limit 231
+//!   the pause after each 224th page is ten times the others.
 //! - A pause of [`GAP_NS`] ends either, unless the same thread goes on with what cannot have been
 //!   all: a refill of single pages that are no whole batches, or a drain. The host of a virtual
 //!   machine takes its CPU away in the middle of a hold too; a worker's next drain is half a second
@@ -34,7 +38,7 @@ use zonal_trace::{Event, EventKind, MachineDescription, Notice};
 
 use crate::advise::policy_of;
 use crate::moves::MovesByPlace;
-use crate::zones::ZoneMap;
+use crate::zones::{ZoneAt, ZoneMap};
 
 /// Blocks of one move follow within a microsecond or two; a timer interrupt in between takes less
 /// than this.
@@ -66,6 +70,8 @@ pub struct Watcher {
     decays_in_batches: bool,
     /// A drain of blocks above [`COSTLY_ORDER`] ends when it has moved a batch, shifted by this.
     large_shift: Option<u8>,
+    /// What a drain of single pages moves at most.
+    bound: Bound,
     open: Vec<Option<Burst>>,
     /// By CPU: its last event but drains.
     before: Vec<Before>,
@@ -80,10 +86,41 @@ pub struct Watcher {
     moves: MovesByPlace,
 }
 
+/// What bounds a drain of single pages, of those whose frees may come before it by hundreds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bound {
+    /// Nothing: frees come by a few.
+    None,
+    /// A batch.
+    Batch,
+    /// The limit of the list, less a batch.
+    Limit,
+}
+
+impl Bound {
+    fn of(tuning: Tuning) -> Bound {
+        match tuning {
+            Tuning::Fixed => Bound::Batch,
+            tuning if tuning.has(Tuning::Level6) => Bound::None,
+            _ => Bound::Limit,
+        }
+    }
+
+    fn pages(self, zone: &ZoneAt) -> Option<u64> {
+        match self {
+            Bound::None => None,
+            Bound::Batch => Some(zone.batch),
+            Bound::Limit => Some(zone.list_high.saturating_sub(zone.batch).max(zone.batch)),
+        }
+    }
+}
+
 /// What a CPU did before it drained.
 #[derive(Debug, Clone, Copy, Default)]
 struct Before {
     pid: i32,
+    /// Order of the block that was freed last.
+    order: u8,
     is_free: bool,
     is_worker: bool,
 }
@@ -116,6 +153,7 @@ impl Watcher {
             drains_in_batches: drain.is_some_and(|drain| drain.bulk == Chunk::Batch),
             decays_in_batches: drain.is_some_and(|drain| drain.decay == Chunk::Batch),
             large_shift: counts_frees.map(|pcp| pcp.scale_max),
+            bound: pcp.map_or(Bound::None, |pcp| Bound::of(pcp.tuning)),
             open: Vec::new(),
             before: Vec::new(),
             freed_at: Vec::new(),
@@ -193,7 +231,12 @@ impl Watcher {
         let is_worker = matches!(event.kind, EventKind::VmstatUpdate);
         self.tells_workers |= is_worker;
         if !is_drain && !matches!(event.kind, EventKind::Notice(_)) {
-            self.before[cpu] = Before { pid: event.pid, is_free, is_worker };
+            let order = match event.kind {
+                EventKind::Free { order, .. } => order,
+                // The order was in its free.
+                _ => self.before[cpu].order,
+            };
+            self.before[cpu] = Before { pid: event.pid, order, is_free, is_worker };
         }
     }
 
@@ -201,12 +244,23 @@ impl Watcher {
     /// did not free something right before.
     fn is_decay(&self, event: &Event) -> bool {
         let cpu = event.cpu as usize;
-        let Before { pid, is_free, is_worker } = self.before[cpu];
+        let Before { pid, is_free, is_worker, .. } = self.before[cpu];
         let pause = event.time_ns.saturating_sub(self.freed_at[cpu]);
         match self.tells_workers {
             true => is_worker && pid == event.pid,
             false => !is_free || pid != event.pid || pause > DRAIN_BEHIND_FREE_NS,
         }
+    }
+
+    /// Whether a drain that has moved so many pages cannot go on with a block of this order.
+    fn is_full(&self, (zone, cpu): (Option<usize>, usize), order: u8, moved: u64) -> bool {
+        if order > COSTLY_ORDER {
+            return self.large_shift.is_some_and(|shift| moved >= self.batch(zone) << shift);
+        }
+        // A free of a larger block may empty all lists at once.
+        let zone = zone.filter(|_| self.before[cpu].order == 0);
+        let most = zone.and_then(|zone| self.bound.pages(&self.zones.zones()[zone]));
+        most.is_some_and(|most| most > 0 && moved >= most)
     }
 
     fn batch(&self, zone: Option<usize>) -> u64 {
@@ -248,7 +302,6 @@ impl Watcher {
         let zone = self.zones.of(pfn);
         let batch = self.batch(zone);
         let is_decay = self.decays_in_batches && self.is_decay(event);
-        let moves = self.moves.entry((zone, event.cpu)).or_default();
         let before = self.open[event.cpu as usize];
         let goes_on = before.filter(|burst| {
             let pause = match burst.pid == event.pid {
@@ -260,9 +313,10 @@ impl Watcher {
         let mut hold_pages = goes_on.map_or(0, |burst| burst.hold_pages);
         let in_batches =
             goes_on.map_or(self.drains_in_batches || is_decay, |burst| burst.in_batches);
-        let is_full = order > COSTLY_ORDER
-            && self.large_shift.is_some_and(|shift| hold_pages >= batch << shift)
-            && goes_on.is_some_and(|burst| burst.order == order);
+        let place = (zone, event.cpu as usize);
+        let is_full = goes_on.is_some_and(|burst| burst.order == order)
+            && self.is_full(place, order, hold_pages);
+        let moves = self.moves.entry((zone, event.cpu)).or_default();
         if goes_on.is_none() || is_full {
             moves.drain_bursts += 1;
         }
@@ -422,6 +476,33 @@ mod tests {
         // A free of a small block may empty the whole list at once.
         assert_eq!(drains("6.18.44", 3, 900), (1, 1));
         assert_eq!(drains("6.1.0", 9, 32), (1, 1), "bounded by the list's limit alone");
+    }
+
+    #[test]
+    fn up_to_6_6_drains_of_single_pages_end_at_the_limit_of_the_list() {
+        let mut machine = zonal_trace::samples::zlib_make_j4().unwrap().description().clone();
+        (machine.start, machine.end) = (None, None);
+        for set in machine.zones.iter_mut().flat_map(|zone| &mut zone.pagesets) {
+            (set.high, set.batch) = (231, 7);
+        }
+        let drains = |release: &str, order: u8, pages: u64| {
+            let mut watcher = Watcher::new(ZoneMap::new(&machine), Some(release));
+            let block = EventKind::PcpuDrain { pfn: 0x20_0000, order: 0, migratetype: 1 };
+            let free = EventKind::Free { pfn: 0x20_0000, order };
+            for (time_ns, kind) in
+                (0..=pages).zip([free].into_iter().chain([block].into_iter().cycle()))
+            {
+                watcher.see(&Event { time_ns, cpu: 0, pid: 0, kind });
+            }
+            let moves = total(&watcher.finish());
+            assert_eq!(moves.drain_pages, pages);
+            (moves.drain_holds, moves.drain_bursts)
+        };
+        assert_eq!(drains("6.1.0", 0, 448), (2, 2));
+        assert_eq!(drains("6.1.0", 0, 224), (1, 1));
+        assert_eq!(drains("5.10.0", 0, 224), (32, 32));
+        assert_eq!(drains("6.1.0", 1, 448), (1, 1), "it may have emptied all lists");
+        assert_eq!(drains("6.12.0", 0, 448), (1, 1));
     }
 
     #[test]

@@ -298,7 +298,9 @@ impl<'a> Compiler<'a> {
             self.reading.untraced = rest;
             let taken = Event { cpu: first.cpu, ..event.clone() };
             let (pfn, order) = (first.pfn, first.order);
-            let slot = self.hand_out(&taken, pfn, order, (first.migratetype, first.gfp()));
+            let kind = if order == 0 { OpKind::Bulk } else { OpKind::Alloc };
+            let asked = (first.migratetype, first.gfp());
+            let slot = self.hand_out(&taken, kind, (pfn, order), asked);
             if let Some(filer) = &mut self.filer {
                 filer.made_up(slot);
             }
@@ -331,7 +333,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn alloc(&mut self, event: &Event, pfn: u64, order: u8, (migratetype, gfp): (u8, u32)) {
-        let slot = self.hand_out(event, pfn, order, (migratetype, gfp));
+        let slot = self.hand_out(event, OpKind::Alloc, (pfn, order), (migratetype, gfp));
         if let Some(filer) = &mut self.filer {
             filer.allocated(event.pid, slot, (order, migratetype, gfp));
         }
@@ -349,8 +351,8 @@ impl<'a> Compiler<'a> {
     fn hand_out(
         &mut self,
         event: &Event,
-        pfn: u64,
-        order: u8,
+        kind: OpKind,
+        (pfn, order): (u64, u8),
         (migratetype, gfp): (u8, u32),
     ) -> u32 {
         let pages = 1 << order;
@@ -379,7 +381,7 @@ impl<'a> Compiler<'a> {
         let record = &mut self.program.slots[slot as usize];
         let cpu = event.cpu as u16;
         *record = Slot { cpu, migratetype, gfp, before, ..*record };
-        self.push(event, OpKind::Alloc, slot);
+        self.push(event, kind, slot);
         self.in_use += pages;
         let counts = &mut self.program.counts;
         counts.peak_pages = counts.peak_pages.max(self.in_use);
@@ -490,16 +492,16 @@ impl<'a> Compiler<'a> {
 /// it with a batch, of two blocks at least (LB E.6).
 fn early(program: &Program, zones: &ZoneMap) -> BTreeMap<ListPlace, u32> {
     let mut left: BTreeMap<ListPlace, u32> = BTreeMap::new();
-    let of_blocks = |op: &&Op| matches!(op.kind, OpKind::Alloc | OpKind::Free);
+    let of_blocks = |op: &&Op| op.kind.is_of_block();
     for op in program.ops.iter().filter(of_blocks) {
         let Slot { pfn, order, migratetype, .. } = program.slots[op.slot as usize];
         let Some(zone) = zones.of(pfn) else { continue };
         let place = ListPlace { zone, cpu: op.cpu.into(), order, migratetype };
         let blocks = left.entry(place).or_default();
-        *blocks = match (op.kind, *blocks) {
-            (OpKind::Alloc, 0) => (zones.zones()[zone].batch as u32 >> order).max(2) - 1,
-            (OpKind::Alloc, some) => some - 1,
-            (_, some) => some + 1,
+        *blocks = match (op.kind.is_alloc(), *blocks) {
+            (true, 0) => (zones.zones()[zone].batch as u32 >> order).max(2) - 1,
+            (true, some) => some - 1,
+            (false, some) => some + 1,
         };
     }
     left

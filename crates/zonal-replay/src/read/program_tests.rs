@@ -18,19 +18,25 @@ fn marker(text: &str) -> EventKind {
 
 /// A program of events that are a microsecond apart, all on CPU 0.
 fn program(kinds: &[EventKind]) -> Program {
+    program_with(&[], kinds)
+}
+
+/// The same, with allocations that no event shows.
+fn program_with(untraced: &[Untraced], kinds: &[EventKind]) -> Program {
     let machine = MachineDescription { cpus: Some(2), ..MachineDescription::default() };
     let event = |(time, kind): (u64, &EventKind)| {
         Ok(Event { time_ns: time * 1000, cpu: 0, pid: 1, kind: kind.clone() })
     };
     let events = (0..).zip(kinds).map(event);
-    compile(&machine, &ZoneMap::default(), events, ReadOptions::default(), &mut unwatched).unwrap()
+    let options = ReadOptions { untraced, ..ReadOptions::default() };
+    compile(&machine, &ZoneMap::default(), events, options, &mut unwatched).unwrap()
 }
 
 fn steps(program: &Program) -> Vec<(OpKind, u32)> {
     program.ops.iter().map(|op| (op.kind, op.slot)).collect()
 }
 
-use OpKind::{Alloc, Free};
+use OpKind::{Alloc, Bulk, Free};
 
 #[test]
 fn a_block_is_one_slot_from_allocation_to_free() {
@@ -42,6 +48,18 @@ fn a_block_is_one_slot_from_allocation_to_free() {
     assert_eq!(origins, [Origin::Fresh, Origin::Fresh, Origin::Again]);
     assert_eq!(program.counts.peak_pages, 5);
     assert_eq!(program.counts.live_pages_at_end, 5);
+}
+
+#[test]
+fn pages_without_events_are_allocated_in_bulk_and_larger_blocks_one_by_one() {
+    let untraced =
+        |at, pfn, order| Untraced { at, pfn, cpu: 0, order, migratetype: 0, freed: true };
+    let untraced = [untraced(1, PFN, 0), untraced(1, PFN + 1, 0), untraced(2, PFN + 2, 1)];
+    let kinds = [alloc(PFN + 4, 0), free(PFN, 0), free(PFN + 1, 0), free(PFN + 2, 1)];
+    let program = program_with(&untraced, &kinds);
+    let wanted = [(Alloc, 0), (Bulk, 1), (Bulk, 2), (Free, 1), (Alloc, 3), (Free, 2), (Free, 3)];
+    assert_eq!(steps(&program), wanted);
+    assert_eq!((program.counts.allocs, program.counts.allocs_made_up), (1, 3));
 }
 
 #[test]

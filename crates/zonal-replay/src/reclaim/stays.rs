@@ -55,10 +55,10 @@ pub(crate) fn stays(program: &Program, room: u64) -> Stays {
             cache.drop_file(*file, op);
         }
         match op.kind {
-            OpKind::Alloc if is_moved_to(op.slot as usize) && cache.has_room() => {
+            OpKind::Alloc | OpKind::Bulk if is_moved_to(op.slot as usize) && cache.has_room() => {
                 cache.parts.insert(op.slot, Vec::new());
             }
-            OpKind::Alloc => cache.alloc(op, place_of(filed, op.slot)),
+            OpKind::Alloc | OpKind::Bulk => cache.alloc(op, place_of(filed, op.slot)),
             OpKind::Free if is_reclaimed[op.slot as usize] => {
                 cache.reclaim(op, place_of(filed, op.slot));
             }

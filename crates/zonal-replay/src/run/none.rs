@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use zonal::text::State;
-use zonal_core::alloc::{Request, Sysctl};
+use zonal_core::alloc::{AllocError, Request, Sysctl};
 use zonal_core::frame::{PageState, PageWord};
 use zonal_core::gfp::Gfp;
 use zonal_core::policy::Policy;
@@ -157,6 +157,8 @@ impl Run<'_, '_> {
             holds.begin(zones.map(|(zone, record)| (record.lock_holds().0, moves(zone))));
         }
         let (mut allocs, mut frees) = (Stopwatch::default(), Stopwatch::default());
+        // Steps up to here were played by one call.
+        let mut in_bulk = 0;
         let start = Instant::now();
         for (index, op) in self.program.ops.iter().enumerate() {
             if index % TICK_STEPS == 0 {
@@ -169,9 +171,15 @@ impl Run<'_, '_> {
                 timeline.reach(op.time_ns, sample);
             }
             let platform = self.rebuilt.allocator.platform();
-            platform.turn(op.cpu.into(), op.time_ns, op.kind != OpKind::Alloc);
+            platform.turn(op.cpu.into(), op.time_ns, !op.kind.is_alloc());
             match op.kind {
                 OpKind::Alloc => self.alloc(op, placement, &mut allocs),
+                OpKind::Bulk if index < in_bulk => {}
+                OpKind::Bulk => {
+                    let many = together(&self.program.ops[index..], &self.program.slots);
+                    in_bulk = index + many.len();
+                    self.alloc_bulk(many, placement, &mut allocs);
+                }
                 OpKind::Free => self.free(op, &mut frees),
                 OpKind::Refresh => {
                     self.rebuilt.allocator.refresh(CpuId(op.cpu.into()));
@@ -217,18 +225,54 @@ impl Run<'_, '_> {
             outcome.explained = Some(explain::explain(self.rebuilt, number, op, &request));
         }
         match watch.time(|| allocator.alloc(request)) {
-            Ok(pfn) => {
-                self.blocks[op.slot as usize] = pfn.0;
-                outcome.allocs += 1;
-                outcome.alloc_pages += order.pages();
-                placement.same_pfn += u64::from(expected.0 && pfn.0 == slot.pfn);
-                placement.same_block += u64::from(expected.1 == Some(pfn.0));
-            }
-            Err(error) => {
-                outcome.failed += 1;
-                outcome.first_failure.get_or_insert_with(|| error.to_string());
+            Ok(pfn) => self.allocated(op.slot, pfn, expected, placement),
+            Err(error) => self.refused(&error),
+        }
+    }
+
+    /// Steps that are one call of the bulk allocator; it stops where a list runs empty, and its
+    /// callers call again.
+    fn alloc_bulk(&mut self, many: &[Op], placement: &mut Placement, watch: &mut Stopwatch) {
+        let slots = &self.program.slots;
+        let gfp = Gfp::from_bits(slots[many[0].slot as usize].gfp);
+        let request = Request { order: Order::ZERO, gfp, node: None };
+        let expected: Vec<_> =
+            many.iter().map(|op| self.expected(&slots[op.slot as usize], placement)).collect();
+        let mut pages = vec![Pfn(0); many.len()];
+        let mut got = 0;
+        while got < many.len() {
+            let wanted = &mut pages[got..];
+            match watch.time(|| self.rebuilt.allocator.alloc_bulk(request, wanted)) {
+                Ok(some) => got += some,
+                Err(error) => {
+                    (got..many.len()).for_each(|_| self.refused(&error));
+                    break;
+                }
             }
         }
+        for ((op, pfn), expected) in many.iter().zip(pages).zip(expected).take(got) {
+            self.allocated(op.slot, pfn, expected, placement);
+        }
+    }
+
+    fn allocated(
+        &mut self,
+        slot: u32,
+        pfn: Pfn,
+        expected: (bool, Option<u64>),
+        placement: &mut Placement,
+    ) {
+        let kernel = &self.program.slots[slot as usize];
+        self.blocks[slot as usize] = pfn.0;
+        self.outcome.allocs += 1;
+        self.outcome.alloc_pages += 1 << kernel.order;
+        placement.same_pfn += u64::from(expected.0 && pfn.0 == kernel.pfn);
+        placement.same_block += u64::from(expected.1 == Some(pfn.0));
+    }
+
+    fn refused(&mut self, error: &AllocError) {
+        self.outcome.failed += 1;
+        self.outcome.first_failure.get_or_insert_with(|| error.to_string());
     }
 
     /// Whether the allocation is judged, and by which block of ours.
@@ -291,6 +335,14 @@ impl Run<'_, '_> {
             Err(_) => {}
         }
     }
+}
+
+/// The first of these steps, and those of the same call.
+fn together<'p>(ops: &'p [Op], slots: &[Slot]) -> &'p [Op] {
+    let call = |op: &Op| (op.kind, op.cpu, op.time_ns, slots[op.slot as usize].gfp);
+    let first = call(&ops[0]);
+    let more = ops.iter().take_while(|op| op.kind == OpKind::Bulk && call(op) == first);
+    &ops[..more.count()]
 }
 
 fn validate(rebuilt: &Rebuilt<'_>) -> Option<String> {
@@ -372,3 +424,7 @@ fn sample_of(rebuilt: &Rebuilt<'_>, zone: usize, cpu: u32) -> Sample {
     };
     Sample { moves, count: Some(pcp.count().into()), high: Some(pcp.high().into()) }
 }
+
+#[cfg(test)]
+#[path = "none_tests.rs"]
+mod tests;
