@@ -186,7 +186,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!("pcp.drain_remote", pcp.drain.remote: RemoteDrain,
         "who drains another CPU's lists: a work item there (up to 5.19), or the caller"),
     setting!("pcp.drain_idle", pcp.drain.idle: IdleDrain,
-        "another node's pages on idle lists: a batch once pages moved, as Linux; or until none is left"),
+        "another node's pages on idle lists go: a batch after pages moved (Linux), or all in time"),
     setting!("depot.batches", pcp.depot.magazines: u16 in 0..=MAGAZINES_MAX as u16,
         "batches that wait between lists and buddy, for each CPU that shares a depot; 0 as Linux"),
     setting!("depot.group", pcp.depot.group: DepotGroup,

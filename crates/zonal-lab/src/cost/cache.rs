@@ -5,8 +5,8 @@
 //! push a whole page out.
 //!
 //! A run looks at thousands of sets in turn, most of them far from the host's core. So a set of
-//! narrow places is one line of the host and is searched as a whole, without branches. A chunk stays
-//! in its place; what moves is the order of places, which is one number.
+//! narrow places is one line of the host and is searched as a whole, without branches. A chunk
+//! stays in its place; what moves is the order of places, which is one number.
 //!
 //! - **CACHE-1** the order of a set names each of its places once, sorted by their last use, the
 //!   latest first, and empty places last.

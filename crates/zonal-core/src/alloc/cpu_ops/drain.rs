@@ -130,8 +130,8 @@ impl<'a, P: Platform> CpuOps<'_, 'a, P> {
         true
     }
 
-    /// Whether pages came to the pcp, or left it, since the last refresh, where that counts. In Linux
-    /// a counter of the zone has to move for it: those of pages of files and of programs do.
+    /// Whether pages came to the pcp, or left it, since the last refresh, where that counts. In
+    /// Linux a counter of the zone has to move for it: those of pages of files and programs do.
     fn moved(self, pcp: &Pcp) -> bool {
         let count = pcp.count();
         self.on.policy().pcp.drain.idle == IdleDrain::Moved
