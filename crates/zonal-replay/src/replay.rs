@@ -225,9 +225,17 @@ impl<'r> Replay<'r> {
         watch: &mut Watch<'_>,
     ) -> Result<Prepared, ReplayError> {
         let events = self.recording.events();
-        let read::FirstLook { facts, cpus, mut unjudged, locks, mut changes, others, cache } =
-            read::facts(machine, events, self.limit, watch)?;
-        let recorded = recorded.with_workers(machine, &facts);
+        let read::FirstLook {
+            facts,
+            is_whole,
+            cpus,
+            mut unjudged,
+            locks,
+            mut changes,
+            others,
+            cache,
+        } = read::facts(machine, events, self.limit, watch)?;
+        let recorded = recorded.with_workers(machine, &facts).with_untraced(&facts, is_whole);
         let judge = |looked: &LookedAt<'_>| judge::lists(machine, map, cpus, looked, self.policy);
         let all = LookedAt::new(&facts, Scope::All);
         let (lists, told) = judge(&all)?;

@@ -38,6 +38,14 @@ impl Recorded {
         Recorded { decay: self.decay || facts.from(0).any(is_told), ..self }
     }
 
+    /// With allocations that no event shows, where refills and drains show them and no event was
+    /// lost. A list is refilled when it is empty, so what was on it has left by then; without
+    /// refills, a page that comes to a list and is next seen freed came out of nothing.
+    pub(crate) fn with_untraced(self, facts: &Facts, is_whole: bool) -> Recorded {
+        let is_move = |fact: Fact| matches!(fact.kind, FactKind::Refill | FactKind::Drain);
+        Recorded { untraced: self.untraced || is_whole && facts.from(0).any(is_move), ..self }
+    }
+
     /// With the lists at the start, where refills and drains show which: a wrong guess moves the
     /// first refill of each list, which may fetch as much as all later ones. A recorder that keeps
     /// lists short for a while does not empty them: kernels before 6.7 leave what an idle CPU has,
@@ -137,5 +145,25 @@ impl Untraced {
             _ => Gfp::KERNEL,
         };
         bits.bits()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal_trace::{Event, EventKind};
+
+    #[test]
+    fn allocations_without_event_are_told_where_moves_show_them_and_nothing_was_lost() {
+        let told = |kind, is_whole| {
+            let mut facts = Facts::default();
+            facts.see(&Event { time_ns: 0, cpu: 0, pid: 1, kind });
+            Recorded::default().with_untraced(&facts, is_whole).untraced
+        };
+        let refill =
+            EventKind::ZoneLocked { pfn: 1, order: 0, migratetype: 1, percpu_refill: true };
+        assert!(told(refill.clone(), true));
+        assert!(!told(refill, false));
+        assert!(!told(EventKind::Free { pfn: 1, order: 0 }, true));
     }
 }

@@ -88,6 +88,8 @@ pub fn compile(
 pub struct FirstLook {
     /// What the kernel did to each block.
     pub facts: Facts,
+    /// No event was lost.
+    pub is_whole: bool,
     /// CPUs: one more than the highest of any event or file.
     pub cpus: u32,
     /// When the model cannot be judged.
@@ -120,7 +122,9 @@ pub fn facts(
     let mut world = World::default();
     let mut others = Others::new(machine);
     let mut cache = Cache::default();
+    let mut is_whole = true;
     each(machine, events, limit, watch, |event| {
+        is_whole &= !matches!(event.kind, EventKind::Lost { .. });
         if begins.before(event) {
             facts.begin();
             locks.begin(event.time_ns);
@@ -138,7 +142,8 @@ pub fn facts(
             locks.begin(event.time_ns);
         }
     })?;
-    Ok(FirstLook { facts, cpus, unjudged, locks, changes: world.finish(), others, cache })
+    let changes = world.finish();
+    Ok(FirstLook { facts, is_whole, cpus, unjudged, locks, changes, others, cache })
 }
 
 /// Calls `then` for each event, as far as `limit` says.
