@@ -243,13 +243,9 @@ impl<'r> Replay<'r> {
         let judged = Judged { lists, ..Judged::default() };
         let of_users = match recorded.untraced {
             true => None,
-            // As far as allocations and frees alone tell.
             false => {
-                let (_, Told { mut untraced, .. }) = judge(&LookedAt::new(&facts, Scope::Users))?;
-                // Without refills and drains, a page that is never seen again may have been
-                // drained.
-                untraced.retain(|untraced| untraced.freed);
-                Some(untraced)
+                let (_, told) = judge(&LookedAt::new(&facts, Scope::Users))?;
+                Some(told.of_users())
             }
         };
         let untraced = of_users.as_deref().unwrap_or(&told.untraced);

@@ -83,6 +83,15 @@ pub struct Told {
     pub lists: BTreeMap<ListKey, StartList>,
 }
 
+impl Told {
+    /// Allocations without event, where allocations and frees alone were looked at: a page that is
+    /// never seen again may have been drained.
+    pub(crate) fn of_users(self) -> Vec<Untraced> {
+        let freed = self.untraced.into_iter().filter(|untraced| untraced.freed);
+        freed.collect()
+    }
+}
+
 /// Facts about a list at the start, from a trace.
 #[derive(Debug, Default)]
 pub struct StartList {
