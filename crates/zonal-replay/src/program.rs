@@ -35,6 +35,9 @@ pub enum OpKind {
     Bulk,
     /// Free the slot.
     Free,
+    /// The block of the slot before this one ([`Slot::before`]) is blocks of this one's order from
+    /// now on: this slot's, and those of the slots behind it.
+    Split,
     /// The CPU's statistics worker runs.
     Refresh,
     /// Something happened to the machine.
@@ -60,7 +63,8 @@ pub struct Slot {
     pub pfn: u64,
     /// Flags of its allocation.
     pub gfp: u32,
-    /// The slot that this frame, with this order, belonged to before its allocation.
+    /// The slot that this frame, with this order, belonged to before its allocation; of a part of a
+    /// block, the whole block's.
     pub before: u32,
     /// Pages not freed yet, while the trace is read.
     pub(crate) left: u16,
@@ -246,6 +250,13 @@ impl Program {
         };
         self.insert((0..).zip(&changes).map(step).collect());
         self.changes = changes;
+    }
+
+    /// The slots of the parts that a step splits a block into.
+    pub fn parts(&self, op: &Op) -> std::ops::Range<u32> {
+        let part = &self.slots[op.slot as usize];
+        let whole = &self.slots[part.before as usize];
+        op.slot..op.slot + (1 << (whole.order - part.order))
     }
 
     /// The slots in use at the start.

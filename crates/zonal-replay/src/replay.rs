@@ -253,7 +253,9 @@ impl<'r> Replay<'r> {
         // Facts and the program together are the most that a long trace would keep in memory.
         drop(facts);
         let files = self.files && cache.has_reclaimed();
-        let options = ReadOptions { limit: self.limit, recorded, untraced, files };
+        // Where pages of files are looked for, blocks are whole.
+        let (limit, parts) = (self.limit, !self.files && read::frees_parts(machine));
+        let options = ReadOptions { limit, recorded, untraced, files, parts };
         let mut program = self.read((machine, map), options, watch)?;
         let polls = self.recording.polls()?;
         let settings = Settings::of(self.recording)?;

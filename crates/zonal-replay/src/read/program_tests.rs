@@ -23,12 +23,15 @@ fn program(kinds: &[EventKind]) -> Program {
 
 /// The same, with allocations that no event shows.
 fn program_with(untraced: &[Untraced], kinds: &[EventKind]) -> Program {
+    program_of(ReadOptions { untraced, ..ReadOptions::default() }, kinds)
+}
+
+fn program_of(options: ReadOptions<'_>, kinds: &[EventKind]) -> Program {
     let machine = MachineDescription { cpus: Some(2), ..MachineDescription::default() };
     let event = |(time, kind): (u64, &EventKind)| {
         Ok(Event { time_ns: time * 1000, cpu: 0, pid: 1, kind: kind.clone() })
     };
     let events = (0..).zip(kinds).map(event);
-    let options = ReadOptions { untraced, ..ReadOptions::default() };
     compile(&machine, &ZoneMap::default(), events, options, &mut unwatched).unwrap()
 }
 
@@ -36,7 +39,7 @@ fn steps(program: &Program) -> Vec<(OpKind, u32)> {
     program.ops.iter().map(|op| (op.kind, op.slot)).collect()
 }
 
-use OpKind::{Alloc, Bulk, Free};
+use OpKind::{Alloc, Bulk, Free, Split};
 
 #[test]
 fn a_block_is_one_slot_from_allocation_to_free() {
@@ -88,6 +91,26 @@ fn a_block_freed_in_parts_is_freed_with_the_last() {
     assert_eq!(steps(&program), [(Alloc, 0), (Alloc, 1), (Free, 0)]);
     assert_eq!(program.counts.part_frees, 2);
     assert_eq!(program.counts.live_pages_at_end, 1);
+}
+
+#[test]
+fn a_block_freed_in_parts_is_split_where_that_is_asked_for() {
+    let reading = ReadOptions { parts: true, ..ReadOptions::default() };
+    // A thread's stack: one block of four pages, freed page by page.
+    let mut kinds = vec![alloc(PFN, 2), free(PFN + 2, 0), free(PFN, 0), free(PFN + 1, 0)];
+    let program = program_of(reading, &kinds);
+    let split = [(Alloc, 0), (Split, 1), (Free, 3), (Free, 1), (Free, 2)];
+    assert_eq!(steps(&program), split);
+    assert_eq!(program.parts(&program.ops[1]), 1..5);
+    assert_eq!((program.slots[3].pfn, program.slots[3].before), (PFN + 2, 0));
+    assert_eq!(program.counts.live_pages_at_end, 1);
+    // Parts of parts, and parts that are freed together.
+    kinds = vec![alloc(PFN, 2), free(PFN + 2, 1), free(PFN + 1, 0), free(PFN, 0)];
+    let parts = [(Alloc, 0), (Split, 1), (Free, 2), (Split, 3), (Free, 4), (Free, 3)];
+    assert_eq!(steps(&program_of(reading, &kinds)), parts);
+    kinds = vec![alloc(PFN, 2), free(PFN + 3, 0), free(PFN, 1)];
+    let together = [(Alloc, 0), (Split, 1), (Free, 4), (Free, 1), (Free, 2)];
+    assert_eq!(steps(&program_of(reading, &kinds)), together);
 }
 
 #[test]

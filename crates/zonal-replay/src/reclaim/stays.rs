@@ -67,7 +67,7 @@ pub(crate) fn stays(program: &Program, room: u64) -> Stays {
             }
             OpKind::Free => cache.free(op),
             OpKind::Change if cache.has_room() && is_of_reclaim(program, op) => {}
-            OpKind::Change | OpKind::Refresh => cache.ops.push(*op),
+            OpKind::Split | OpKind::Change | OpKind::Refresh => cache.ops.push(*op),
         }
     }
     let Cache { ops, slots, pages, .. } = cache;

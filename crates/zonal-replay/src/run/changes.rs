@@ -106,7 +106,8 @@ mod tests {
         let settings = Settings::of(&recording).unwrap();
         let sysctls: Vec<(Sysctl, i64)> =
             given.into_iter().map(|value| (Sysctl::HighFraction, value)).collect();
-        let setup = Setup::new(policy, Recorded::default(), &program, (&told, &settings));
+        let recorded = Recorded::default().at_start_of(&program);
+        let setup = Setup::new(policy, recorded, &program, (&told, &settings));
         let setup = Setup { sysctls: &sysctls, ..setup };
         let (outcome, _) = none::replay(machine, &map, &program, setup, &mut unwatched).unwrap();
         assert_eq!(outcome.faults, [""; 0]);

@@ -108,15 +108,17 @@ pub fn replay(
         _ => None,
     });
     let changes = Changes::new(description, told.filter(|sysctl| is_given(*sysctl)).collect());
-    let mut run = Run { rebuilt: &rebuilt, map, program, blocks, outcome, explain, changes };
+    let (rebuilt, splits) = (&rebuilt, 0);
+    let mut run = Run { rebuilt, map, program, blocks, outcome, explain, changes, splits };
     let mut placement = Placement::default();
     run.all(&mut placement, (timeline, holds), watch)?;
-    let Run { blocks, mut outcome, changes, .. } = run;
+    let Run { blocks, mut outcome, changes, splits, .. } = run;
     outcome.written = changes.written;
-    outcome.counted = count(&rebuilt).since(&before);
+    outcome.counted = count(rebuilt).since(&before);
+    outcome.counted.lock.0 -= splits;
     outcome.counted.moves.retain(|_, moves| *moves != Moves::default());
     let state = State::of(&rebuilt.allocator);
-    check(&rebuilt, program, &blocks, free_before, &mut outcome);
+    check(rebuilt, program, &blocks, free_before, &mut outcome);
     outcome.threads = 1;
     outcome.moves_by_cpu = true;
     outcome.placement = Some(placement);
@@ -135,6 +137,8 @@ struct Run<'r, 'a> {
     /// The allocation to explain, from 1.
     explain: Option<u64>,
     changes: Changes,
+    /// Blocks that were split, each in a hold of a zone lock that no kernel takes.
+    splits: u64,
 }
 
 impl Run<'_, '_> {
@@ -181,6 +185,13 @@ impl Run<'_, '_> {
                     self.alloc_bulk(many, placement, &mut allocs);
                 }
                 OpKind::Free => self.free(op, &mut frees),
+                OpKind::Split => {
+                    if let Some(zone) = self.split(op)
+                        && let Some(holds) = &mut holds
+                    {
+                        holds.skip_one(zone);
+                    }
+                }
                 OpKind::Refresh => {
                     self.rebuilt.allocator.refresh(CpuId(op.cpu.into()));
                 }
@@ -275,6 +286,31 @@ impl Run<'_, '_> {
         self.outcome.first_failure.get_or_insert_with(|| error.to_string());
     }
 
+    /// A block becomes several, as by the kernel's `split_page`, which takes no lock; the core takes
+    /// that of the zone, which is returned.
+    fn split(&mut self, op: &Op) -> Option<usize> {
+        let slots = &self.program.slots;
+        let part = &slots[op.slot as usize];
+        let whole = part.before as usize;
+        let ours = self.blocks[whole];
+        if ours == NO_BLOCK {
+            return None;
+        }
+        let order = |order: u8| Order::new(order.into()).unwrap_or(Order::MAX);
+        let (of, into) = (order(slots[whole].order), order(part.order));
+        if let Err(error) = self.rebuilt.allocator.ranges().split_block(Pfn(ours), of, into) {
+            if self.outcome.faults.len() < FAULTS_TOLD {
+                self.outcome.faults.push(format!("a block could not be split: {error}"));
+            }
+            return None;
+        }
+        for (part, slot) in (0..).zip(self.program.parts(op)) {
+            self.blocks[slot as usize] = ours + (part << into.get());
+        }
+        self.splits += 1;
+        self.map.of(ours)
+    }
+
     /// Whether the allocation is judged, and by which block of ours.
     fn expected(&self, slot: &Slot, placement: &mut Placement) -> (bool, Option<u64>) {
         if slot.origin == Origin::Fresh {
@@ -360,8 +396,13 @@ fn check(
     outcome.faults.extend(validate(rebuilt).map(|fault| format!("after the replay: {fault}")));
     let allocator = &rebuilt.allocator;
     let mut freed = vec![false; blocks.len()];
-    for op in program.ops.iter().filter(|op| op.kind == OpKind::Free) {
-        freed[op.slot as usize] = true;
+    for op in &program.ops {
+        match op.kind {
+            OpKind::Free => freed[op.slot as usize] = true,
+            // Its parts are there instead.
+            OpKind::Split => freed[program.slots[op.slot as usize].before as usize] = true,
+            _ => {}
+        }
     }
     let held_before: u64 = program
         .held()

@@ -212,7 +212,7 @@ fn split(program: &Program) -> Vec<Vec<Step>> {
         let free = match op.kind {
             OpKind::Alloc | OpKind::Bulk => false,
             OpKind::Free => true,
-            OpKind::Refresh | OpKind::Change => continue,
+            OpKind::Split | OpKind::Refresh | OpKind::Change => continue,
         };
         let (time_ns, slot) = (op.time_ns, op.slot);
         let Slot { gfp, order, .. } = program.slots[slot as usize];
