@@ -243,10 +243,7 @@ impl<'r> Replay<'r> {
         let judged = Judged { lists, ..Judged::default() };
         let of_users = match recorded.untraced {
             true => None,
-            false => {
-                let (_, told) = judge(&LookedAt::new(&facts, Scope::Users))?;
-                Some(told.of_users())
-            }
+            false => Some(judge(&LookedAt::new(&facts, Scope::Users))?.1.of_users()),
         };
         let untraced = of_users.as_deref().unwrap_or(&told.untraced);
         let kernel = KernelMoves::new(&facts);
@@ -254,8 +251,8 @@ impl<'r> Replay<'r> {
         drop(facts);
         let files = self.files && cache.has_reclaimed();
         // Where pages of files are looked for, blocks are whole.
-        let (limit, parts) = (self.limit, !self.files && read::frees_parts(machine));
-        let options = ReadOptions { limit, recorded, untraced, files, parts };
+        let parts = !self.files && read::frees_parts(machine);
+        let options = ReadOptions { limit: self.limit, recorded, untraced, files, parts };
         let mut program = self.read((machine, map), options, watch)?;
         let polls = self.recording.polls()?;
         let settings = Settings::of(self.recording)?;

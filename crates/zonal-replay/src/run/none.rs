@@ -154,11 +154,7 @@ impl Run<'_, '_> {
             timeline.begin(sample);
         }
         if let Some(holds) = &mut holds {
-            let cpus = 0..rebuilt.allocator.cpus() as u32;
-            let moves =
-                |zone| cpus.clone().map(|cpu| sample_of(rebuilt, zone, cpu).moves).collect();
-            let zones = rebuilt.allocator.zones().iter().enumerate();
-            holds.begin(zones.map(|(zone, record)| (record.lock_holds().0, moves(zone))));
+            begin(holds, rebuilt);
         }
         let (mut allocs, mut frees) = (Stopwatch::default(), Stopwatch::default());
         // Steps up to here were played by one call.
@@ -186,11 +182,8 @@ impl Run<'_, '_> {
                 }
                 OpKind::Free => self.free(op, &mut frees),
                 OpKind::Split => {
-                    if let Some(zone) = self.split(op)
-                        && let Some(holds) = &mut holds
-                    {
-                        holds.skip_one(zone);
-                    }
+                    let locked = self.split(op);
+                    holds.iter_mut().zip(locked).for_each(|(holds, zone)| holds.skip_one(zone));
                 }
                 OpKind::Refresh => {
                     self.rebuilt.allocator.refresh(CpuId(op.cpu.into()));
@@ -286,8 +279,8 @@ impl Run<'_, '_> {
         self.outcome.first_failure.get_or_insert_with(|| error.to_string());
     }
 
-    /// A block becomes several, as by the kernel's `split_page`, which takes no lock; the core takes
-    /// that of the zone, which is returned.
+    /// A block becomes several, as by the kernel's `split_page`, which takes no lock; the core
+    /// takes that of the zone, which is returned.
     fn split(&mut self, op: &Op) -> Option<usize> {
         let slots = &self.program.slots;
         let part = &slots[op.slot as usize];
@@ -371,6 +364,14 @@ impl Run<'_, '_> {
             Err(_) => {}
         }
     }
+}
+
+/// Begins with what was before the first step.
+fn begin(holds: &mut Holds, rebuilt: &Rebuilt<'_>) {
+    let cpus = 0..rebuilt.allocator.cpus() as u32;
+    let moves = |zone| cpus.clone().map(|cpu| sample_of(rebuilt, zone, cpu).moves).collect();
+    let zones = rebuilt.allocator.zones().iter().enumerate();
+    holds.begin(zones.map(|(zone, record)| (record.lock_holds().0, moves(zone))));
 }
 
 /// The first of these steps, and those of the same call.
