@@ -122,7 +122,7 @@ impl<'r> Replay<'r> {
         let map = ZoneMap::new(machine);
         let Prepared { recorded, program, mut judged, told, shown, not_judged, .. } =
             self.prepare((machine, &map), extras.told, watch)?;
-        let recorded = recorded.at_start_of(&program);
+        let recorded = recorded.at_start_of(machine, &program);
         let each = |see: &mut dyn FnMut(&Event)| {
             read::each(machine, recording.events(), self.limit, watch, see)
         };
@@ -201,7 +201,7 @@ impl<'r> Replay<'r> {
         let Prepared { program, told, .. } =
             self.prepare((machine, &map), Recorded::default(), watch)?;
         let settings = Settings::of(self.recording)?;
-        let recorded = Recorded::default().at_start_of(&program);
+        let recorded = Recorded::default().at_start_of(machine, &program);
         let setup = Setup::new(self.policy, recorded, &program, (&told, &settings));
         let (outcome, state) = none::replay(machine, &map, &program, setup, watch)?;
         Ok(EndState { trace: machine.name.clone(), state, faults: outcome.faults })
@@ -235,10 +235,11 @@ impl<'r> Replay<'r> {
             others,
             cache,
         } = read::facts(machine, events, self.limit, watch)?;
-        let recorded = recorded.with_workers(machine, &facts).with_untraced(&facts, is_whole);
         let judge = |looked: &LookedAt<'_>| judge::lists(machine, map, cpus, looked, self.policy);
         let all = LookedAt::new(&facts, Scope::All);
         let (lists, told) = judge(&all)?;
+        let recorded = recorded.with_workers(machine, &facts);
+        let recorded = recorded.with_untraced(&told, &facts, is_whole);
         let shown = Shown::new(all);
         let judged = Judged { lists, ..Judged::default() };
         let of_users = match recorded.untraced {

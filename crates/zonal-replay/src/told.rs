@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use zonal_core::gfp::Gfp;
-use zonal_trace::MachineDescription;
+use zonal_core::pcp::tuning::Tuning;
+use zonal_trace::{MachineDescription, Pageset};
 
+use crate::advise::policy_of;
 use crate::facts::{Fact, FactKind, Facts};
 use crate::moves::total;
 use crate::program::Program;
@@ -38,23 +40,26 @@ impl Recorded {
         Recorded { decay: self.decay || facts.from(0).any(is_told), ..self }
     }
 
-    /// With allocations that no event shows, where refills and drains show them and no event was
-    /// lost. A list is refilled when it is empty, so what was on it has left by then; without
-    /// refills, a page that comes to a list and is next seen freed came out of nothing.
-    pub(crate) fn with_untraced(self, facts: &Facts, is_whole: bool) -> Recorded {
-        let is_move = |fact: Fact| matches!(fact.kind, FactKind::Refill | FactKind::Drain);
-        Recorded { untraced: self.untraced || is_whole && facts.from(0).any(is_move), ..self }
+    /// With allocations that no event shows as far as refills show them, where these are more than
+    /// one of a hundred and no event was lost. A list is refilled when it is empty, so what was on
+    /// it has left by then; without refills, a page that comes to a list and is next seen freed
+    /// counts as in use since the start.
+    pub(crate) fn with_untraced(self, told: &Told, facts: &Facts, is_whole: bool) -> Recorded {
+        let is_alloc = |fact: &Fact| fact.kind == FactKind::Alloc;
+        let allocs = facts.from(facts.start()).filter(is_alloc).count();
+        let are_many = told.untraced.len() * 100 > allocs;
+        Recorded { untraced: self.untraced || is_whole && are_many, ..self }
     }
 
-    /// With the lists at the start, where refills and drains show which: a wrong guess moves the
-    /// first refill of each list, which may fetch as much as all later ones. A recorder that keeps
-    /// lists short for a while does not empty them: kernels before 6.7 leave what an idle CPU has,
-    /// and between that while and the start lists grow. Where events were lost, pages that came
-    /// meanwhile look as if they had been there.
-    pub(crate) fn at_start_of(self, program: &Program) -> Recorded {
+    /// With the lists at the start, where they hold more than a wrong guess may cost, and refills
+    /// and drains show which: it moves the first refill of each list, which may fetch as much as
+    /// all later ones. Where events were lost, pages that came meanwhile look as if they had been
+    /// there.
+    pub(crate) fn at_start_of(self, machine: &MachineDescription, program: &Program) -> Recorded {
         let kernel = total(&program.kernel);
         let shows = kernel.refill_pages + kernel.drain_pages > 0 && program.counts.lost == 0;
-        Recorded { lists: self.lists || shows, ..self }
+        let is_warm = is_warm(machine) || holds_much(machine);
+        Recorded { lists: self.lists || (is_warm && shows), ..self }
     }
 
     /// Their names on the command line.
@@ -72,6 +77,21 @@ impl Recorded {
 /// Whether lists may have held pages when the trace began.
 fn is_warm(machine: &MachineDescription) -> bool {
     machine.flags.cold_pcp_start != Some(true)
+}
+
+/// Whether lists hold more than one refill fetches at most. A recorder that keeps them short for a
+/// while does not empty them: kernels before 6.7 leave what an idle CPU has, and between that while
+/// and the start lists grow.
+fn holds_much(machine: &MachineDescription) -> bool {
+    let pcp = policy_of(machine.kernel_release.as_deref()).pcp;
+    let shift = if pcp.tuning.has(Tuning::Level5) { pcp.scale_max } else { 0 };
+    // As the replay starts.
+    let sets: Vec<&Pageset> = match &machine.start {
+        Some(state) => state.zones.iter().flat_map(|zone| &zone.pagesets).collect(),
+        None => machine.zones.iter().flat_map(|zone| &zone.pagesets).collect(),
+    };
+    let most = sets.iter().map(|set| set.batch).max().unwrap_or(0) << shift;
+    sets.iter().map(|set| set.count).sum::<u64>() > most
 }
 
 /// Facts that no single event says.
@@ -163,16 +183,39 @@ mod tests {
     use zonal_trace::{Event, EventKind};
 
     #[test]
-    fn allocations_without_event_are_told_where_moves_show_them_and_nothing_was_lost() {
-        let told = |kind, is_whole| {
+    fn allocations_without_event_are_told_where_they_are_many_and_nothing_was_lost() {
+        let told = |untraced: usize, is_whole| {
+            let one = Untraced { at: 0, pfn: 1, cpu: 0, order: 0, migratetype: 0, freed: true };
+            let told = Told { untraced: vec![one; untraced], ..Told::default() };
             let mut facts = Facts::default();
-            facts.see(&Event { time_ns: 0, cpu: 0, pid: 1, kind });
-            Recorded::default().with_untraced(&facts, is_whole).untraced
+            for pfn in 0..200 {
+                let kind = EventKind::Alloc { pfn: Some(pfn), order: 0, migratetype: 0, gfp: 0 };
+                facts.see(&Event { time_ns: 0, cpu: 0, pid: 1, kind });
+            }
+            Recorded::default().with_untraced(&told, &facts, is_whole).untraced
         };
-        let refill =
-            EventKind::ZoneLocked { pfn: 1, order: 0, migratetype: 1, percpu_refill: true };
-        assert!(told(refill.clone(), true));
-        assert!(!told(refill, false));
-        assert!(!told(EventKind::Free { pfn: 1, order: 0 }, true));
+        assert!(told(3, true));
+        assert!(!told(2, true));
+        assert!(!told(3, false));
+    }
+
+    #[test]
+    fn lists_are_told_where_they_hold_more_than_a_refill() {
+        let sample = zonal_trace::samples::zlib_make_j4().unwrap();
+        let mut machine = sample.description().clone();
+        assert_eq!(machine.flags.cold_pcp_start, Some(true));
+        machine.start = None;
+        let mut much = |release: &str, count: u64| {
+            machine.kernel_release = Some(release.to_owned());
+            for set in machine.zones.iter_mut().flat_map(|zone| &mut zone.pagesets) {
+                (set.count, set.batch) = (0, 63);
+            }
+            let sets = machine.zones.iter_mut().flat_map(|zone| &mut zone.pagesets);
+            sets.last().unwrap().count = count;
+            holds_much(&machine)
+        };
+        assert!(much("6.18.44", 2017) && !much("6.18.44", 2016));
+        // Refills are a batch there.
+        assert!(much("6.1.0", 64) && !much("6.1.0", 63));
     }
 }

@@ -191,7 +191,7 @@ impl<'r> WhatIf<'r> {
         let theirs = fidelity::kernel::timeline(recording, &self.program, &map, &[])?;
         let mut ours = Timeline::new(&self.program, self.program.cpus, &map);
         let known = (&self.told, &self.settings);
-        let recorded = Recorded::default().at_start_of(&self.program);
+        let recorded = Recorded::default().at_start_of(&self.machine, &self.program);
         let setup = Setup::new(policy, recorded, &self.program, known);
         let setup = Setup { timeline: Some(&mut ours), ..setup };
         none::replay(&self.machine, &map, &self.program, setup, watch)?;
@@ -295,7 +295,7 @@ impl<'r> WhatIf<'r> {
         let cpus = program.cpus * trial.cpus;
         let mut timeline = Timeline::new(program, cpus, &map);
         let mut holds = Holds::default();
-        let recorded = Recorded::default().at_start_of(program);
+        let recorded = Recorded::default().at_start_of(&self.machine, program);
         let setup = Setup {
             cpus,
             sysctls: &trial.sysctls,

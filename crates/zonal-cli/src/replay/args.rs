@@ -94,11 +94,11 @@ pub enum UseRecorded {
     /// them. Without it: Movable, or what most allocations in the pageblock asked for.
     Blocktypes,
     /// Which pages each list held at the start: those that leave it without having been seen to
-    /// come; told in any case where refills and drains show them and no event was lost. Without it:
-    /// the first that a CPU allocates.
+    /// come; told in any case where they hold much and no event was lost. Without it: the first
+    /// that a CPU allocates.
     Lists,
     /// Allocations that no event shows (the kernel's bulk allocator has none) as far as refills
-    /// tell them; told in any case where those are there and no event was lost. Without it: those
+    /// tell them; told in any case where they are many and no event was lost. Without it: those
     /// that a free of a page last seen freed tells.
     Untraced,
 }

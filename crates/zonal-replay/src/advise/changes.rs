@@ -179,11 +179,11 @@ fn marks(settings: &Settings, own_min_free: Option<i64>) -> Vec<Change> {
 pub fn policy_of(release: Option<&str>) -> Policy {
     match release.and_then(KernelRelease::parse) {
         Some(KernelRelease(6, 0..=6) | KernelRelease(5, 14..)) => Policy::LINUX_6_6,
-        Some(KernelRelease(6, 7..=17)) => Policy::LINUX_6_12,
+        Some(KernelRelease(6, 7..=14)) => Policy::LINUX_6_12,
         Some(KernelRelease(5, _) | KernelRelease(4, 15..)) => Policy::LINUX_5_4,
         Some(KernelRelease(4, 14)) => Policy::LINUX_4_14,
         Some(KernelRelease(0..=4, _)) => Policy::LINUX_4_13,
-        Some(KernelRelease(6, 18)) => Policy::LINUX_6_18,
+        Some(KernelRelease(6, 15..=18)) => Policy::LINUX_6_18,
         _ => Policy::LINUX_6_19,
     }
 }
@@ -197,6 +197,8 @@ mod tests {
         for (release, name) in [
             ("6.18.44-fc", "linux-6.18"),
             ("7.2.0", "linux-6.19"),
+            ("6.15.0", "linux-6.18"),
+            ("6.14.11", "linux-6.12"),
             ("6.12.1", "linux-6.12"),
             ("6.7", "linux-6.12"),
             ("6.1.0-amd64", "linux-6.6"),

@@ -94,7 +94,7 @@ mod tests {
         let recording = zonal_trace::samples::zlib_make_j4().unwrap();
         let machine = recording.description();
         let map = ZoneMap::new(machine);
-        let replay = Replay::new(&recording);
+        let replay = Replay::new(&recording).policy(policy);
         let replay = limit.map_or(replay, |events| replay.limit(events));
         let prepared =
             replay.prepare((machine, &map), Recorded::default(), &mut unwatched).unwrap();
@@ -106,7 +106,7 @@ mod tests {
         let settings = Settings::of(&recording).unwrap();
         let sysctls: Vec<(Sysctl, i64)> =
             given.into_iter().map(|value| (Sysctl::HighFraction, value)).collect();
-        let recorded = Recorded::default().at_start_of(&program);
+        let recorded = Recorded::default().at_start_of(machine, &program);
         let setup = Setup::new(policy, recorded, &program, (&told, &settings));
         let setup = Setup { sysctls: &sysctls, ..setup };
         let (outcome, _) = none::replay(machine, &map, &program, setup, &mut unwatched).unwrap();
