@@ -48,7 +48,10 @@ impl Recorded {
         let is_alloc = |fact: &Fact| fact.kind == FactKind::Alloc;
         let allocs = facts.from(facts.start()).filter(is_alloc).count();
         let are_many = told.untraced.len() * 100 > allocs;
-        Recorded { untraced: self.untraced || is_whole && are_many, ..self }
+        // Without moves, a page that is never seen again may have been drained.
+        let is_move = |fact: Fact| matches!(fact.kind, FactKind::Refill | FactKind::Drain);
+        let shows = is_whole && are_many && facts.from(0).any(is_move);
+        Recorded { untraced: self.untraced || shows, ..self }
     }
 
     /// With the lists at the start, where they hold more than a wrong guess may cost, and refills
@@ -184,7 +187,7 @@ mod tests {
 
     #[test]
     fn allocations_without_event_are_told_where_they_are_many_and_nothing_was_lost() {
-        let told = |untraced: usize, is_whole| {
+        let told = |untraced: usize, is_whole, percpu_refill| {
             let one = Untraced { at: 0, pfn: 1, cpu: 0, order: 0, migratetype: 0, freed: true };
             let told = Told { untraced: vec![one; untraced], ..Told::default() };
             let mut facts = Facts::default();
@@ -192,11 +195,14 @@ mod tests {
                 let kind = EventKind::Alloc { pfn: Some(pfn), order: 0, migratetype: 0, gfp: 0 };
                 facts.see(&Event { time_ns: 0, cpu: 0, pid: 1, kind });
             }
+            let kind = EventKind::ZoneLocked { pfn: 1, order: 0, migratetype: 0, percpu_refill };
+            facts.see(&Event { time_ns: 0, cpu: 0, pid: 1, kind });
             Recorded::default().with_untraced(&told, &facts, is_whole).untraced
         };
-        assert!(told(3, true));
-        assert!(!told(2, true));
-        assert!(!told(3, false));
+        assert!(told(3, true, true));
+        assert!(!told(2, true, true));
+        assert!(!told(3, false, true));
+        assert!(!told(3, true, false));
     }
 
     #[test]
