@@ -5,12 +5,19 @@
 
 use std::collections::BTreeMap;
 
+use zonal_core::types::Order;
+
 use crate::moves::MovesByPlace;
 use crate::reclaim::FilePages;
 use crate::world::Changed;
 
 /// No slot.
 pub const NO_SLOT: u32 = u32::MAX;
+
+/// A recorded order; the largest, of one that no block has.
+pub fn order(order: u8) -> Order {
+    Order::new(order.into()).unwrap_or(Order::MAX)
+}
 
 /// One step of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,9 +43,9 @@ use crate::zones::ZoneMap;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Replay<'r> {
-    recording: &'r Recording,
-    policy: Policy,
-    limit: Option<u64>,
+    pub(crate) recording: &'r Recording,
+    pub(crate) policy: Policy,
+    pub(crate) limit: Option<u64>,
     /// Whether to find blocks with pages of files, where reclaim took some.
     files: bool,
 }

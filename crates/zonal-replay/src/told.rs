@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use zonal_core::gfp::Gfp;
 use zonal_core::pcp::tuning::Tuning;
-use zonal_trace::{MachineDescription, Pageset};
+use zonal_trace::MachineDescription;
 
 use crate::advise::policy_of;
 use crate::facts::{Fact, FactKind, Facts};
 use crate::moves::total;
 use crate::program::Program;
+use crate::zones::polled_zone;
 
 /// Recorded actions of the kernel that a model uses, beyond allocations, frees and `zoneinfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -89,12 +90,13 @@ fn holds_much(machine: &MachineDescription) -> bool {
     let pcp = policy_of(machine.kernel_release.as_deref()).pcp;
     let shift = if pcp.tuning.has(Tuning::Level5) { pcp.scale_max } else { 0 };
     // As the replay starts.
-    let sets: Vec<&Pageset> = match &machine.start {
-        Some(state) => state.zones.iter().flat_map(|zone| &zone.pagesets).collect(),
-        None => machine.zones.iter().flat_map(|zone| &zone.pagesets).collect(),
+    let of_zone = |zone| {
+        let polled = machine.start.as_ref().and_then(|sample| polled_zone(sample, zone));
+        polled.map_or(&zone.pagesets, |polled| &polled.pagesets)
     };
-    let most = sets.iter().map(|set| set.batch).max().unwrap_or(0) << shift;
-    sets.iter().map(|set| set.count).sum::<u64>() > most
+    let sets = || machine.zones.iter().flat_map(of_zone);
+    let most = sets().map(|set| set.batch).max().unwrap_or(0) << shift;
+    sets().map(|set| set.count).sum::<u64>() > most
 }
 
 /// Facts that no single event says.

@@ -131,7 +131,7 @@ impl<'r> WhatIf<'r> {
     ) -> Result<WhatIf<'r>, ReplayError> {
         let replay = Replay::new(recording).policy(policy);
         let replay = limit.map_or(replay, |events| replay.limit(events));
-        WhatIf::of(recording, (replay, limit.is_none()), policy, watch)
+        WhatIf::of(replay, watch)
     }
 
     /// Reads a recording for trials under whose settings more pages of files have room, too.
@@ -143,16 +143,11 @@ impl<'r> WhatIf<'r> {
         policy: Policy,
         watch: &mut Watch<'_>,
     ) -> Result<WhatIf<'r>, ReplayError> {
-        let replay = Replay::new(recording).policy(policy).with_files();
-        WhatIf::of(recording, (replay, true), policy, watch)
+        WhatIf::of(Replay::new(recording).policy(policy).with_files(), watch)
     }
 
-    fn of(
-        recording: &'r Recording,
-        (replay, is_whole): (Replay<'_>, bool),
-        policy: Policy,
-        watch: &mut Watch<'_>,
-    ) -> Result<WhatIf<'r>, ReplayError> {
+    fn of(replay: Replay<'r>, watch: &mut Watch<'_>) -> Result<WhatIf<'r>, ReplayError> {
+        let Replay { recording, policy, limit, .. } = replay;
         let machine = start::machine(recording)?;
         let map = ZoneMap::new(&machine);
         let settings = Settings::of(recording)?;
@@ -169,7 +164,7 @@ impl<'r> WhatIf<'r> {
             lock_waits,
             of_others_percent: prepared.of_others_percent,
             // Of a part, the counters of the whole say nothing.
-            reclaim: prepared.reclaim.filter(|_| is_whole),
+            reclaim: prepared.reclaim.filter(|_| limit.is_none()),
             kernel,
         };
         what_if.settle(recording, policy, watch)?;

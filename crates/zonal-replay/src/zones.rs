@@ -1,6 +1,6 @@
 //! Which zone and node a recorded page frame is in.
 
-use zonal_trace::{MachineDescription, ZoneDescription};
+use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
 
 /// The populated zones of a recorded machine, by ascending page frame.
 #[derive(Debug, Clone, Default)]
@@ -29,12 +29,17 @@ pub struct ZoneAt {
     pub list_high: u64,
 }
 
+/// The zone in a sample.
+pub fn polled_zone<'s>(sample: &'s PolledState, zone: &ZoneDescription) -> Option<&'s PolledZone> {
+    sample.zones.iter().find(|polled| (polled.node, &polled.kind) == (zone.node, &zone.kind))
+}
+
 /// The largest limit of the zone's lists, of all that was recorded: a recorder may have kept them
 /// short before the start.
 fn list_high(machine: &MachineDescription, zone: &ZoneDescription) -> u64 {
-    let polled = machine.start.iter().chain(&machine.end).flat_map(|state| &state.zones);
-    let same = polled.filter(|polled| (polled.node, &polled.kind) == (zone.node, &zone.kind));
-    let sets = same.flat_map(|polled| &polled.pagesets).chain(&zone.pagesets);
+    let samples = machine.start.iter().chain(&machine.end);
+    let polled = samples.filter_map(|sample| polled_zone(sample, zone));
+    let sets = polled.flat_map(|polled| &polled.pagesets).chain(&zone.pagesets);
     sets.map(|set| set.high).max().unwrap_or(0)
 }
 

@@ -21,6 +21,7 @@ use zonal_core::zone::state::LockedZone;
 
 use crate::build::{Rebuilt, Script};
 use crate::facts::{Fact, FactKind, Shown};
+use crate::program;
 use crate::zones::ZoneMap;
 
 /// How the buddies did, given the kernel's frees and takes before.
@@ -159,7 +160,7 @@ impl<'r, 'a> BuddyJudge<'r, 'a> {
 
     /// Whether a free block goes straight to the buddy: its order has no list.
     fn past_lists(&self, fact: &Fact) -> bool {
-        let order = Order::new(fact.order.into()).unwrap_or(Order::MAX);
+        let order = program::order(fact.order);
         self.rebuilt.allocator.tables().lists().get(order, Migratetype::Unmovable).is_none()
     }
 

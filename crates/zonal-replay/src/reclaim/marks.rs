@@ -21,6 +21,7 @@ use zonal_core::zone::watermark::{
 use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
 
 use crate::settings::ratio_stored;
+use crate::zones::polled_zone;
 
 /// A zone whose free pages never came nearer to its high watermark than this part of it was not
 /// short of pages: its marks kept nothing free.
@@ -183,9 +184,8 @@ impl Short {
         polls: &[PolledState],
         now: MarkSettings,
     ) -> Option<Short> {
-        let same = |other: &&PolledZone| other.node == zone.node && other.kind == zone.kind;
         let seen: Vec<&PolledZone> =
-            polls.iter().filter_map(|poll| poll.zones.iter().find(same)).collect();
+            polls.iter().filter_map(|poll| polled_zone(poll, zone)).collect();
         let reserve = reserve(kind, &of_node, now);
         let near = |polled: &&&PolledZone| {
             let stop = polled.high.saturating_add(reserve);

@@ -22,7 +22,7 @@ use crate::build::{self, Plan, Rebuilt};
 use crate::error::ReplayError;
 use crate::facts::Shown;
 use crate::moves::{Moves, MovesByPlace};
-use crate::program::{NO_SLOT, Op, OpKind, Origin, Program, Slot};
+use crate::program::{NO_SLOT, Op, OpKind, Origin, Program, Slot, order};
 use crate::progress::{Phase, Progress, Watch};
 use crate::settings::Settings;
 use crate::start::{self, Known, NO_BLOCK};
@@ -214,7 +214,7 @@ impl Run<'_, '_> {
 
     fn alloc(&mut self, op: &Op, placement: &mut Placement, watch: &mut Stopwatch) {
         let slot = &self.program.slots[op.slot as usize];
-        let order = Order::new(slot.order.into()).unwrap_or(Order::MAX);
+        let order = order(slot.order);
         let gfp = Gfp::from_bits(slot.gfp);
         let node = match gfp.contains(Gfp::THISNODE) {
             true => self.map.node_of(slot.pfn).map(NodeId),
@@ -289,12 +289,9 @@ impl Run<'_, '_> {
         if ours == NO_BLOCK {
             return None;
         }
-        let order = |order: u8| Order::new(order.into()).unwrap_or(Order::MAX);
         let (of, into) = (order(slots[whole].order), order(part.order));
         if let Err(error) = self.rebuilt.allocator.ranges().split_block(Pfn(ours), of, into) {
-            if self.outcome.faults.len() < FAULTS_TOLD {
-                self.outcome.faults.push(format!("a block could not be split: {error}"));
-            }
+            self.fault(format!("a block could not be split: {error}"));
             return None;
         }
         for (part, slot) in (0..).zip(self.program.parts(op)) {
@@ -302,6 +299,12 @@ impl Run<'_, '_> {
         }
         self.splits += 1;
         self.map.of(ours)
+    }
+
+    fn fault(&mut self, fault: String) {
+        if self.outcome.faults.len() < FAULTS_TOLD {
+            self.outcome.faults.push(fault);
+        }
     }
 
     /// Whether the allocation is judged, and by which block of ours.
@@ -350,18 +353,14 @@ impl Run<'_, '_> {
             outcome.skipped_frees += 1;
             return;
         }
-        let order = self.program.slots[op.slot as usize].order;
-        let order = Order::new(order.into()).unwrap_or(Order::MAX);
+        let order = order(self.program.slots[op.slot as usize].order);
         let allocator = &self.rebuilt.allocator;
         match watch.time(|| allocator.free(Pfn(ours), order)) {
             Ok(()) => {
                 outcome.frees += 1;
                 outcome.free_pages += order.pages();
             }
-            Err(error) if outcome.faults.len() < FAULTS_TOLD => {
-                outcome.faults.push(format!("a free was refused: {error}"));
-            }
-            Err(_) => {}
+            Err(error) => self.fault(format!("a free was refused: {error}")),
         }
     }
 }
@@ -414,8 +413,7 @@ fn check(
         if blocks[slot] == NO_BLOCK || freed[slot] {
             continue;
         }
-        let order = Order::new(record.order.into()).unwrap_or(Order::MAX);
-        if let Err(error) = allocator.free(Pfn(blocks[slot]), order) {
+        if let Err(error) = allocator.free(Pfn(blocks[slot]), order(record.order)) {
             outcome.faults.push(format!("a block still in use could not be freed: {error}"));
             return;
         }

@@ -31,7 +31,7 @@ use super::entries::{Blocks, Memory, stamp};
 use super::latency::Stopwatch;
 use super::outcome::Outcome;
 use crate::error::ReplayError;
-use crate::program::{OpKind, Program, Slot};
+use crate::program::{OpKind, Program, Slot, order};
 use crate::progress::{Phase, Progress, Watch};
 
 /// Steps by which threads may be ahead of each other.
@@ -219,10 +219,6 @@ fn split(program: &Program) -> Vec<Vec<Step>> {
         programs[op.cpu as usize].push(Step { time_ns, number, slot, gfp, order, free });
     }
     programs
-}
-
-fn order(order: u8) -> Order {
-    Order::new(order.into()).unwrap_or(Order::MAX)
 }
 
 impl<M: Memory> Stage<'_, M> {

@@ -25,16 +25,16 @@ use std::collections::{BTreeMap, HashMap};
 use zonal_core::alloc::Allocator;
 use zonal_core::pcp::tune::PcpState;
 use zonal_core::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
-use zonal_trace::{MachineDescription, Pageset, PolledZone};
+use zonal_trace::{MachineDescription, Pageset};
 
 use self::cached::{Cached, Chooser};
 pub use self::sampled::machine;
 use crate::build::{Rebuilt, Script};
 use crate::error::ReplayError;
 use crate::facts::Shown;
-use crate::program::{Origin, Program};
+use crate::program::{self, Origin, Program};
 use crate::told::{ListKey, StartList};
-use crate::zones::ZoneMap;
+use crate::zones::{ZoneMap, polled_zone};
 
 /// Unnamed pages in use come online in blocks of this order, unnamed free ones of the largest.
 const HELD_ORDER: u32 = 9;
@@ -214,11 +214,7 @@ fn arm_expiry(allocator: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId) {
 fn totals(machine: &MachineDescription, map: &ZoneMap, index: usize) -> Totals {
     let at = &map.zones()[index];
     let Some(zone) = machine.zone(at.node, &at.kind) else { return Totals::default() };
-    let polled = machine.start.as_ref().and_then(|state| {
-        let same = |polled: &&PolledZone| (polled.node, &polled.kind) == (zone.node, &zone.kind);
-        state.zones.iter().find(same)
-    });
-    match polled {
+    match machine.start.as_ref().and_then(|sample| polled_zone(sample, zone)) {
         Some(polled) => {
             Totals { managed: polled.managed, free: polled.free, pagesets: polled.pagesets.clone() }
         }
@@ -420,7 +416,7 @@ impl Fates {
                 continue;
             };
             let pfn = self.start + index as u64;
-            let order = Order::new(order.into()).unwrap_or(Order::MAX);
+            let order = program::order(order);
             allocator.online(zone, Pfn(pfn)..Pfn(pfn + order.pages())).map_err(refused)?;
             let found = allocator.isolate_block(zone, order);
             let is_kept = found.is_some_and(|found| allocator.ranges().keep_block(found, order));
