@@ -34,6 +34,7 @@ type Cells = Cow<'static, [Cow<'static, str>]>;
 pub struct Provenance {
     origin: Origin,
     how: Cow<'static, str>,
+    address: Option<Cow<'static, str>>,
     fitted_to: Cells,
     in_view: Cells,
 }
@@ -96,7 +97,8 @@ const NO_CELLS: Cells = Cow::Borrowed(&[]);
 
 impl Provenance {
     const fn plain(origin: Origin, how: &'static str) -> Provenance {
-        Provenance { origin, how: Cow::Borrowed(how), fitted_to: NO_CELLS, in_view: NO_CELLS }
+        let how = Cow::Borrowed(how);
+        Provenance { origin, how, address: None, fitted_to: NO_CELLS, in_view: NO_CELLS }
     }
     /// Timed or counted by the project: how, and on what.
     pub const fn measured(how: &'static str) -> Provenance {
@@ -113,12 +115,12 @@ impl Provenance {
     /// Chosen with these cells in view: the choice.
     pub const fn seen(how: &'static str, cells: &'static [Cow<'static, str>]) -> Provenance {
         let (how, in_view) = (Cow::Borrowed(how), Cow::Borrowed(cells));
-        Provenance { origin: Origin::Seen, how, fitted_to: NO_CELLS, in_view }
+        Provenance { origin: Origin::Seen, how, address: None, fitted_to: NO_CELLS, in_view }
     }
     /// Set so that these cells come out.
     pub const fn fitted(how: &'static str, cells: &'static [Cow<'static, str>]) -> Provenance {
         let (how, fitted_to) = (Cow::Borrowed(how), Cow::Borrowed(cells));
-        Provenance { origin: Origin::Fitted, how, fitted_to, in_view: NO_CELLS }
+        Provenance { origin: Origin::Fitted, how, address: None, fitted_to, in_view: NO_CELLS }
     }
     /// Timed on this host.
     #[cfg(feature = "calibrate")]
@@ -138,6 +140,11 @@ impl Provenance {
     /// The source, the reason or the choice, in words.
     pub fn how(&self) -> &str {
         &self.how
+    }
+
+    /// Where the source can be opened: a page, or a file of the project.
+    pub fn address(&self) -> Option<&str> {
+        self.address.as_deref()
     }
 
     /// What it makes of a published cell.
@@ -167,6 +174,9 @@ impl fmt::Display for Provenance {
             Origin::Fitted => "fitted",
         };
         write!(f, "{origin}: {}", self.how)?;
+        if let Some(address) = &self.address {
+            write!(f, " <{address}>")?;
+        }
         for (what, cells) in [("fitted to", &self.fitted_to), ("in view", &self.in_view)] {
             if !cells.is_empty() {
                 write!(f, "; {what}: {}", cells.join(", "))?;
@@ -195,6 +205,14 @@ fn names(name: &str, cell: [&str; 3]) -> bool {
     cell.iter().all(|part| parts.next().is_none_or(|named| named == *part))
 }
 
+/// Whether that is something to open: a page, or a file of the project by its path.
+fn opens(address: &str) -> bool {
+    let page = address.strip_prefix("https://").or_else(|| address.strip_prefix("http://"));
+    let inner = page.unwrap_or(address);
+    let plain = |c: char| c.is_ascii_graphic() && !"<>\"'".contains(c);
+    inner.contains('/') && !inner.starts_with('/') && inner.chars().all(plain)
+}
+
 /// As a machine's file has it: `{ estimated = "the reason" }`.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -209,6 +227,8 @@ struct Form {
     seen: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fitted: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     fitted_to: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -248,9 +268,16 @@ impl TryFrom<Form> for Provenance {
                     .into(),
             );
         }
+        if let Some(address) = form.address.as_deref().filter(|address| !opens(address)) {
+            return Err(format!(
+                "address = \"{address}\" cannot be opened; expected a page, as in \
+                 https://7-cpu.com/cpu/Westmere.html, or a file of the project by its path"
+            ));
+        }
+        let address = form.address.map(Cow::Owned);
         let owned = |cells: Vec<String>| cells.into_iter().map(Cow::Owned).collect();
         let (fitted_to, in_view) = (owned(fitted_to), owned(in_view));
-        Ok(Provenance { origin, how: how.into(), fitted_to, in_view })
+        Ok(Provenance { origin, how: how.into(), address, fitted_to, in_view })
     }
 }
 
@@ -259,7 +286,8 @@ impl From<Provenance> for Form {
         let how = Some(from.how.into_owned());
         let texts = |cells: Cells| cells.iter().map(|cell| cell.to_string()).collect();
         let (fitted_to, in_view) = (texts(from.fitted_to), texts(from.in_view));
-        let form = Form { fitted_to, in_view, ..Form::default() };
+        let address = from.address.map(Cow::into_owned);
+        let form = Form { address, fitted_to, in_view, ..Form::default() };
         match from.origin {
             Origin::Measured => Form { measured: how, ..form },
             Origin::Sourced => Form { sourced: how, ..form },

@@ -328,7 +328,10 @@ fn distances(machine: &Machine) -> Result<(), MachineError> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::provenance::{Origin, Provenance};
 
     #[test]
     fn presets_can_be_and_say_where_each_figure_is_from() {
@@ -348,6 +351,42 @@ mod tests {
                 assert!(known(key) || tables.contains(&key), "{}: no figure {key}", machine.name);
             }
         }
+    }
+
+    /// What a machine's file calls sourced without saying where it can be opened, and addresses of
+    /// files that are not there.
+    fn cannot_be_opened(machine: &Machine, root: &Path) -> Vec<String> {
+        let closed = |(_, from): &(&String, &Provenance)| match from.address() {
+            None => from.origin() == Origin::Sourced,
+            Some(page) if page.contains("://") => false,
+            Some(file) => !root.join(file).is_file(),
+        };
+        let name = |(figures, from): (&String, &Provenance)| format!("{figures}: {from}");
+        machine.sources.iter().filter(closed).map(name).collect()
+    }
+
+    #[test]
+    fn a_figure_of_a_preset_that_is_sourced_has_an_address() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        if !root.join("results/predictions").exists() {
+            eprintln!("SKIPPED: {} is not the project (a packaged crate?)", root.display());
+            return;
+        }
+        for machine in Machine::presets() {
+            assert_eq!(cannot_be_opened(&machine, &root), [""; 0], "{}", machine.name);
+            let remembered = |from: &&Provenance| {
+                from.origin() == Origin::Sourced && from.how().contains("from memory")
+            };
+            let recalled: Vec<_> = machine.sources.values().filter(remembered).collect();
+            assert!(recalled.is_empty(), "{}: {recalled:?} are estimates", machine.name);
+        }
+        let text = include_str!("../../machines/haswell-2013-8.toml");
+        let page = ", address = \"https://www.7-cpu.com/cpu/Haswell.html\"";
+        let closed = Machine::parse(&text.replacen(page, "", 1)).unwrap();
+        let closed = cannot_be_opened(&closed, &root);
+        assert!(closed.len() == 1 && closed[0].contains("line.l1, line.l2: sourced"), "{closed:?}");
+        let gone = text.replace("results/predictions/B1.csv", "results/predictions/no-such.csv");
+        assert_eq!(cannot_be_opened(&Machine::parse(&gone).unwrap(), &root).len(), 3);
     }
 
     #[test]
@@ -392,11 +431,12 @@ mod tests {
             ("\nserve = 40", "\nserve = 0", "line.serve: 0; expected 1"),
             ("in_flight = 8", "in_flight = 0", "content.in_flight: 0; expected 1"),
             ("gb_s = 17.0", "gb_s = -1.0", "content.gb_s: -1; expected 0.1"),
-            ("gb_s = 17.0", "remote = 9", "content.remote: 9; expected 300"),
+            ("gb_s = 17.0", "remote = 9", "content.remote: 9; expected 120"),
             ("page = 150", "page = 99000000", "work.page: 99000000; expected 1"),
             ("name = \"xeon-2007-8\"", "name = \"a b\"", "name: 'a b'; expected"),
             ("nodes = 1", "nodes = 2\ndistances = [[10, 10], [20, 10]]", "distances: 10 from"),
             ("nodes = 1", "nodes = 2\ndistances = [[10]]", "expected 2 rows of 2"),
+            ("address = \"crates/", "address = \"/crates/", "cannot be opened; expected a page"),
             ("[cache]", "[cache", "line "),
         ] {
             assert!(base.contains(from), "{from} is not in {base}");

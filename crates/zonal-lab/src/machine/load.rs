@@ -34,6 +34,7 @@ const PRESETS: &[&str] = &[
     include_str!("../../machines/turin-2024-384.toml"),
     include_str!("../../machines/graviton4-2024-192.toml"),
     include_str!("../../machines/sapphire-cxl-2023-112.toml"),
+    include_str!("../../machines/genoa-2022-384.toml"),
 ];
 
 /// The two parts of `NAME@SIZE`; a name alone has no size.

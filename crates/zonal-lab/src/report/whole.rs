@@ -1,6 +1,6 @@
 //! The whole report: every experiment, sweep and machine on one page.
 
-use super::page::{marked, page, table};
+use super::page::{marked, page};
 use super::part::part;
 use super::text::escape;
 use crate::experiment::Table;
@@ -84,11 +84,8 @@ fn shown(at: usize, part: &Part) -> String {
 fn machine(machine: &Machine) -> String {
     let figures = machine.figures().into_iter();
     let rows = figures.map(|known| {
-        vec![
-            known.name,
-            known.value,
-            known.source.map_or("not said".into(), |from| from.to_string()),
-        ]
+        let source = known.source.as_ref().map_or_else(|| "not said".into(), sourced);
+        vec![escape(&known.name), escape(&known.value), source]
     });
     format!(
         "<details><summary><b>{}</b>: {}</summary><p>{}. The same as text: \
@@ -97,6 +94,17 @@ fn machine(machine: &Machine) -> String {
         escape(&machine.about),
         escape(machine.sources.get("name").map_or("", Provenance::how)),
         escape(&machine.name),
-        table("words", &["figure", "value", "source"], rows)
+        marked("words", &["figure", "value", "source"], rows)
     )
+}
+
+/// Where a figure is from, with a link to the page that says it; HTML.
+fn sourced(from: &Provenance) -> String {
+    let text = escape(&from.to_string());
+    match from.address().filter(|address| address.contains("://")).map(escape) {
+        Some(page) => {
+            text.replace(&format!("&lt;{page}&gt;"), &format!("(<a href=\"{page}\">page</a>)"))
+        }
+        None => text,
+    }
 }
