@@ -1,4 +1,7 @@
 //! `cargo xtask predict`: the predictions of `results/predictions`, made by the lab.
+//!
+//! A registration is a log: a folder of its own, whose files stay as they were made. When figures
+//! of machines change, the next one begins.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,6 +16,9 @@ const IDS: [&str; 20] = [
     "M2", "U1", "U2", "U3",
 ];
 
+/// The registration that is being made, below `results/predictions`; the first is beside it.
+const REGISTRATION: &str = "2026-11-29";
+
 /// Makes the files of these identifiers, of all without, each from seeds 1 to 5.
 pub fn run(root: &Path, ids: &[&str]) -> Result<bool> {
     let ids = if ids.is_empty() { &IDS[..] } else { ids };
@@ -20,7 +26,7 @@ pub fn run(root: &Path, ids: &[&str]) -> Result<bool> {
         anyhow::bail!("no prediction is called {id}; expected one of {}", IDS.join(", "));
     }
     let described = tools::said(root, "git", &["describe", "--always", "--dirty", "--abbrev=12"])?;
-    let folder = root.join("results").join("predictions");
+    let folder = root.join("results/predictions").join(REGISTRATION);
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
     for id in ids {
