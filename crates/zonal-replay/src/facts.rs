@@ -14,13 +14,15 @@
 use std::collections::HashMap;
 
 use zonal_core::types::Migratetype;
-use zonal_trace::Event;
+use zonal_trace::{Event, MachineDescription};
 
 use self::fact::Packed;
 pub use self::fact::{Fact, FactKind};
+use self::rows::Rows;
 use crate::by_page::ByPage;
 
 mod fact;
+mod rows;
 
 /// The next event of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,9 +61,27 @@ impl Scope {
 }
 
 impl Facts {
+    /// None yet. `rows`: pages of a block that are freed in a row are one free of it.
+    pub fn new(rows: bool) -> Facts {
+        Facts { packer: Packer::new(rows), ..Facts::default() }
+    }
+
     /// Takes note of an event.
     pub fn see(&mut self, event: &Event) {
-        self.list.extend(self.packer.pack(event));
+        let Some(mut fact) = Fact::of(event) else { return };
+        let at = self.list.len();
+        for part in self.packer.whole(at, &mut fact) {
+            let is = Fact { kind: FactKind::Part, ..self.get(part) };
+            self.list[part] = self.packer.pack(&is);
+        }
+        self.list.push(self.packer.pack(&fact));
+    }
+
+    /// Whether drains are among the events: one is, or the recorder is `zonal record`, which asks
+    /// for all moves.
+    pub fn shows_drains(&self, machine: &MachineDescription) -> bool {
+        let is_ours = machine.flags.lock_waits.is_some();
+        is_ours || self.from(0).any(|fact| fact.kind == FactKind::Drain)
     }
 
     /// Makes this moment the start.
@@ -96,7 +116,7 @@ impl Facts {
         let mut next = vec![Next::Nothing; self.list.len()];
         for index in (0..self.list.len()).rev() {
             let fact = self.get(index);
-            if fact.kind == FactKind::Refresh || !scope.has(&fact) {
+            if matches!(fact.kind, FactKind::Refresh | FactKind::Part) || !scope.has(&fact) {
                 continue;
             }
             next[index] = coming.replace(fact.pfn, Next::Is(fact.kind));
@@ -112,6 +132,9 @@ pub struct LookedAt<'f> {
     pub facts: &'f Facts,
     /// Those that are looked at.
     pub scope: Scope,
+    /// No drain is missing: a block that was freed and comes from its buddy next never was on a
+    /// list.
+    pub drains: bool,
     /// The types of pageblocks.
     pub types: BlockTypes,
     /// For each event, what comes next for its page.
@@ -119,9 +142,10 @@ pub struct LookedAt<'f> {
 }
 
 impl<'f> LookedAt<'f> {
-    /// Looks at facts.
-    pub fn new(facts: &'f Facts, scope: Scope) -> LookedAt<'f> {
-        LookedAt { facts, scope, types: BlockTypes::new(facts, scope), next: facts.next(scope) }
+    /// Looks at facts. `drains`: all drains are among them.
+    pub fn new(facts: &'f Facts, scope: Scope, drains: bool) -> LookedAt<'f> {
+        let (types, next) = (BlockTypes::new(facts, scope), facts.next(scope));
+        LookedAt { facts, scope, drains, types, next }
     }
 }
 
@@ -155,34 +179,52 @@ impl Shown {
     }
 }
 
-/// The facts of events that come one by one, as [`Facts`] would have kept them.
-#[derive(Debug, Default)]
+/// The facts of events that come one by one, as [`Facts`] would have kept them; but that a page was
+/// freed as a [`FactKind::Part`] is not known yet.
+#[derive(Debug)]
 pub struct Stream {
     packer: Packer,
     len: usize,
 }
 
 impl Stream {
+    /// None yet. `rows` as for [`Facts::new`].
+    pub fn new(rows: bool) -> Stream {
+        Stream { packer: Packer::new(rows), len: 0 }
+    }
+
     /// The fact of the next event, with its position.
     pub fn see(&mut self, event: &Event) -> Option<(usize, Fact)> {
-        let packed = self.packer.pack(event)?;
+        let mut fact = Fact::of(event)?;
+        self.packer.whole(self.len, &mut fact);
         self.len += 1;
+        let packed = self.packer.pack(&fact);
         Some((self.len - 1, self.packer.unpack(packed)))
     }
 }
 
-/// What facts are packed by: the time of the first.
+/// What facts are packed by: the time of the first. And what is known of the blocks in use.
 #[derive(Clone, Debug, Default)]
 struct Packer {
     first_ns: Option<u64>,
+    rows: Option<Rows>,
 }
 
 impl Packer {
-    /// The fact of the next event, packed.
-    fn pack(&mut self, event: &Event) -> Option<Packed> {
-        let fact = Fact::of(event)?;
+    fn new(rows: bool) -> Packer {
+        Packer { first_ns: None, rows: rows.then(Rows::default) }
+    }
+
+    /// Makes the free of a block's last page that of the block. Returns where its other pages were
+    /// freed.
+    fn whole(&mut self, at: usize, fact: &mut Fact) -> Vec<usize> {
+        self.rows.as_mut().map(|rows| rows.see(at, fact)).unwrap_or_default()
+    }
+
+    /// The next fact, packed.
+    fn pack(&mut self, fact: &Fact) -> Packed {
         let first_ns = *self.first_ns.get_or_insert(fact.time_ns);
-        Some(Packed::new(&fact, first_ns))
+        Packed::new(fact, first_ns)
     }
 
     fn unpack(&self, packed: Packed) -> Fact {
@@ -274,7 +316,7 @@ impl BlockTypes {
                         types.add(block, at, fact.was, fact.is);
                     }
                 }
-                FactKind::Refresh => {}
+                FactKind::Refresh | FactKind::Part => {}
             }
         }
         types

@@ -83,7 +83,11 @@ pub struct Slot {
     pub migratetype: u8,
     /// Where it came from.
     pub origin: Origin,
+    /// Its free found the lists of its CPU in use.
+    pub past_lists: bool,
 }
+
+const _: () = assert!(size_of::<Slot>() == 24, "slots are what a long trace keeps in memory");
 
 /// Where the block of a slot came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

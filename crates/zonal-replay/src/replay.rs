@@ -236,25 +236,28 @@ impl<'r> Replay<'r> {
             cache,
         } = read::facts(machine, events, self.limit, watch)?;
         let judge = |looked: &LookedAt<'_>| judge::lists(machine, map, cpus, looked, self.policy);
-        let all = LookedAt::new(&facts, Scope::All);
+        let drains = is_whole && facts.shows_drains(machine);
+        let all = LookedAt::new(&facts, Scope::All, drains);
         let (lists, told) = judge(&all)?;
         let recorded = recorded.with_workers(machine, &facts);
-        let recorded = recorded.with_untraced(&told, &facts, is_whole);
+        let recorded =
+            recorded.with_untraced(&told, &facts, is_whole).with_past_lists(&told, &facts);
         let shown = Shown::new(all);
         let judged = Judged { lists, ..Judged::default() };
         let of_users = match recorded.untraced {
             true => None,
-            false => Some(judge(&LookedAt::new(&facts, Scope::Users))?.1.of_users()),
+            false => Some(judge(&LookedAt::new(&facts, Scope::Users, false))?.1.of_users()),
         };
         let untraced = of_users.as_deref().unwrap_or(&told.untraced);
+        let past_lists: &[usize] = if recorded.past_lists { &told.past_lists } else { &[] };
         let kernel = KernelMoves::new(&facts);
         // Facts and the program together are the most that a long trace would keep in memory.
         drop(facts);
         let files = self.files && cache.has_reclaimed();
         // Where pages of files are looked for, blocks are whole.
         let parts = !self.files && read::frees_parts(machine);
-        let options = ReadOptions { limit: self.limit, recorded, untraced, files, parts };
-        let mut program = self.read((machine, map), options, watch)?;
+        let reads = ReadOptions { limit: self.limit, recorded, untraced, past_lists, files, parts };
+        let mut program = self.read((machine, map), reads, watch)?;
         let polls = self.recording.polls()?;
         let settings = Settings::of(self.recording)?;
         let altered = altered(&polls, machine, &settings, program.start_ns);

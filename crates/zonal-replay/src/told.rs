@@ -24,6 +24,8 @@ pub struct Recorded {
     pub lists: bool,
     /// Allocations that no event shows.
     pub untraced: bool,
+    /// Frees that found the lists of their CPU in use.
+    pub past_lists: bool,
 }
 
 impl Recorded {
@@ -55,6 +57,15 @@ impl Recorded {
         Recorded { untraced: self.untraced || shows, ..self }
     }
 
+    /// With frees that went past the lists, where they are more than one of a hundred blocks that
+    /// refills fetched: a refill has to fetch each again. They depend on when interrupts came.
+    pub(crate) fn with_past_lists(self, told: &Told, facts: &Facts) -> Recorded {
+        let is_refill = |fact: &Fact| fact.kind == FactKind::Refill;
+        let refilled = facts.from(facts.start()).filter(is_refill).count();
+        let are_many = told.past_lists.len() * 100 > refilled;
+        Recorded { past_lists: self.past_lists || are_many, ..self }
+    }
+
     /// With the lists at the start, where they hold more than a wrong guess may cost, and refills
     /// and drains show which: it moves the first refill of each list, which may fetch as much as
     /// all later ones. Where events were lost, pages that came meanwhile look as if they had been
@@ -73,6 +84,7 @@ impl Recorded {
             (self.blocktypes, "blocktypes"),
             (self.lists, "lists"),
             (self.untraced, "untraced"),
+            (self.past_lists, "past-lists"),
         ];
         all.into_iter().filter(|(told, _)| *told).map(|(_, name)| name).collect()
     }
@@ -104,6 +116,8 @@ fn holds_much(machine: &MachineDescription) -> bool {
 pub struct Told {
     /// Allocations that the trace has no event of.
     pub untraced: Vec<Untraced>,
+    /// Which of the [`Facts`] are frees past the lists.
+    pub past_lists: Vec<usize>,
     /// Facts about each list at the start.
     pub lists: BTreeMap<ListKey, StartList>,
 }
@@ -205,6 +219,21 @@ mod tests {
         assert!(!told(2, true, true));
         assert!(!told(3, false, true));
         assert!(!told(3, true, false));
+    }
+
+    #[test]
+    fn frees_past_the_lists_are_told_where_they_are_many_beside_refills() {
+        let told = |past_lists: usize| {
+            let told = Told { past_lists: vec![0; past_lists], ..Told::default() };
+            let mut facts = Facts::default();
+            for pfn in 0..200 {
+                let kind =
+                    EventKind::ZoneLocked { pfn, order: 0, migratetype: 0, percpu_refill: true };
+                facts.see(&Event { time_ns: 0, cpu: 0, pid: 1, kind });
+            }
+            Recorded::default().with_past_lists(&told, &facts).past_lists
+        };
+        assert!(told(3) && !told(2) && !told(0));
     }
 
     #[test]

@@ -101,6 +101,10 @@ pub enum UseRecorded {
     /// tell them; told in any case where they are many and no event was lost. Without it: those
     /// that a free of a page last seen freed tells.
     Untraced,
+    /// Frees that went to the buddy because an interrupt came while its CPU used the lists; told in
+    /// any case where they are many, all drains have events and none was lost. Without it: every
+    /// free finds its lists.
+    PastLists,
 }
 
 /// How fast the events of a replay come.
@@ -119,5 +123,6 @@ pub fn recorded(list: &[UseRecorded]) -> Recorded {
         blocktypes: list.contains(&UseRecorded::Blocktypes),
         lists: list.contains(&UseRecorded::Lists),
         untraced: list.contains(&UseRecorded::Untraced),
+        past_lists: list.contains(&UseRecorded::PastLists),
     }
 }

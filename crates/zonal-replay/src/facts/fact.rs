@@ -51,6 +51,8 @@ pub enum FactKind {
     Fallback,
     /// The CPU's statistics worker ran.
     Refresh,
+    /// A page of a block that the free of its last page gives back.
+    Part,
 }
 
 impl Fact {
@@ -97,7 +99,7 @@ const TIME_BITS: u32 = 48;
 const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
 
 /// Kinds by their numbers.
-const KINDS: [FactKind; 8] = [
+const KINDS: [FactKind; 9] = [
     FactKind::Alloc,
     FactKind::Free,
     FactKind::Batched,
@@ -106,6 +108,7 @@ const KINDS: [FactKind; 8] = [
     FactKind::Drain,
     FactKind::Fallback,
     FactKind::Refresh,
+    FactKind::Part,
 ];
 
 /// One fact.
@@ -115,6 +118,7 @@ pub(super) struct Packed {
     rest: u64,
 }
 
+const _: () = assert!(KINDS.len() <= 16, "a kind has four bits");
 const _: () = assert!(size_of::<Packed>() == 16, "facts are what a long trace keeps in memory");
 
 /// Four bits of a small number; 15 is none that a kernel has.

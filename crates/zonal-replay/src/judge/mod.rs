@@ -42,6 +42,7 @@ use crate::build::{Plan, Rebuilt};
 use crate::error::ReplayError;
 use crate::facts::{BlockTypes, Fact, FactKind, Facts, LookedAt, Next, Scope, Shown, Stream};
 use crate::program::Program;
+use crate::read;
 use crate::start::{self, Known};
 use crate::told::{FirstRefill, ListKey, StartList, Told, Untraced};
 use crate::zones::ZoneMap;
@@ -76,7 +77,8 @@ pub struct ListVerdict {
     pub untraced_allocations: u64,
     /// Frees into pageblocks whose type the trace never tells, taken to be Movable.
     pub unknown_block_type: u64,
-    /// Pages that came from the buddy while they were thought to be on a list.
+    /// Blocks whose free went past the lists to their buddy, as an interrupt's does that came while
+    /// its CPU used them (LB E.2); pages from the buddy that were thought to be on a list.
     pub freed_past_lists: u64,
     /// Pages dropped because a list had no room.
     pub no_room: u64,
@@ -111,7 +113,7 @@ impl ListVerdict {
             (self.past_lists, "not judged: past the lists"),
             (self.untraced_allocations, "pages left a list by an allocation without event"),
             (self.unknown_block_type, "frees into pageblocks of unknown type"),
-            (self.freed_past_lists, "pages thought on a list came from the buddy"),
+            (self.freed_past_lists, "freed past the lists, or came from the buddy unexpectedly"),
             (self.no_room, "pages dropped: a list was full"),
         ];
         all.into_iter().filter(|(count, _)| *count > 0)
@@ -155,7 +157,7 @@ pub fn buddies(
     start::bring_up(&rebuilt, description, map, &known)?;
     let step_ns = description.clock.step_ns.into();
     let mut judge = BuddyJudge::new(shown, map, &rebuilt, step_ns);
-    let mut stream = Stream::default();
+    let mut stream = Stream::new(read::frees_rows(description));
     each(&mut |event| {
         if let Some((at, fact)) = stream.see(event) {
             judge.see(at, &fact);
@@ -168,6 +170,7 @@ pub fn buddies(
 struct Judge<'r, 'a> {
     facts: &'r Facts,
     scope: Scope,
+    drains: bool,
     next: &'r [Next],
     types: &'r BlockTypes,
     map: &'r ZoneMap,
@@ -188,13 +191,14 @@ struct Judge<'r, 'a> {
 impl<'r, 'a> Judge<'r, 'a> {
     /// A judge on its own machine, with empty lists.
     fn new(
-        LookedAt { facts, scope, types, next }: &'r LookedAt<'r>,
+        LookedAt { facts, scope, drains, types, next }: &'r LookedAt<'r>,
         map: &'r ZoneMap,
         rebuilt: &'r Rebuilt<'a>,
     ) -> Judge<'r, 'a> {
         Judge {
             facts,
             scope: *scope,
+            drains: *drains,
             next,
             types,
             map,
@@ -226,9 +230,10 @@ impl<'r, 'a> Judge<'r, 'a> {
                 FactKind::Refill | FactKind::Fallback => self.refill(at, &fact),
                 FactKind::Direct => self.direct(&fact),
                 FactKind::Drain => self.drain(&fact),
-                FactKind::Refresh => {}
+                FactKind::Refresh | FactKind::Part => {}
             }
         }
+        self.told.past_lists.sort_unstable();
         // Those of one moment stay in their order.
         self.told.untraced.sort_by_key(|untraced| untraced.at);
         (self.verdict, self.told)
@@ -344,6 +349,14 @@ impl<'r, 'a> Judge<'r, 'a> {
         }
     }
 
+    /// Whether a block that is freed now never was on a list: its buddy gives it out next, and no
+    /// drain brought it there. Frees do so that find the lists of their CPU in use (LB E.2): an
+    /// interrupt came while a thread was at them.
+    fn is_past_lists(&self, at: usize) -> bool {
+        use FactKind::{Direct, Fallback, Refill};
+        self.drains && matches!(self.next[at], Next::Is(Refill | Direct | Fallback))
+    }
+
     fn batched(&mut self, at: usize, fact: &Fact) {
         // Without its free, which came before the trace, its order is not known.
         if let Place::Pending(order) = self.pages.get(fact.pfn) {
@@ -356,8 +369,15 @@ impl<'r, 'a> Judge<'r, 'a> {
         usize::from(key.zone) * self.done.len() + usize::from(key.cpu)
     }
 
-    /// A freed block reaches the list of its pageblock's type.
+    /// A freed block reaches the list of its pageblock's type, or its buddy.
     fn push(&mut self, at: usize, fact: &Fact) {
+        if self.is_past_lists(at) {
+            self.verdict.freed_past_lists += 1;
+            self.told.past_lists.push(self.pages.last(fact.pfn));
+            self.pages.replace(fact.pfn, Place::Free);
+            self.pages.set_last(fact.pfn, at);
+            return;
+        }
         let mt = self.types.at(fact.pfn, at);
         self.verdict.unknown_block_type += u64::from(mt.is_none());
         let mt = mt.map_or(Fact::MOVABLE, |mt| mt.index() as u8);

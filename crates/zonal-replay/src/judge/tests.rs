@@ -24,6 +24,11 @@ fn drain(pfn: u64, migratetype: u8) -> EventKind {
 
 /// Judges these events, each with its CPU.
 fn judge(events: &[(u32, EventKind)]) -> (ListVerdict, Told) {
+    judge_with(events, true)
+}
+
+/// The same, where drains may have no event.
+fn judge_with(events: &[(u32, EventKind)], drains: bool) -> (ListVerdict, Told) {
     let mut machine = samples::zlib_make_j4().unwrap().description().clone();
     // A few pages of it are enough.
     machine.zones.retain(|zone| zone.kind == "Normal");
@@ -37,7 +42,7 @@ fn judge(events: &[(u32, EventKind)]) -> (ListVerdict, Told) {
     let plan = Plan::new(&machine, &map, 2, Policy::LINUX_6_18).unwrap();
     let mut records = plan.records().unwrap();
     let rebuilt = plan.allocator(&mut records).unwrap();
-    Judge::new(&LookedAt::new(&facts, Scope::All), &map, &rebuilt).run()
+    Judge::new(&LookedAt::new(&facts, Scope::All, drains), &map, &rebuilt).run()
 }
 
 fn on_cpu_0(events: Vec<EventKind>) -> (ListVerdict, Told) {
@@ -103,6 +108,29 @@ fn a_batched_free_reaches_its_list_when_the_batch_does() {
         alloc(PFN + 1, 1),
     ]);
     assert_eq!((verdict.judged, verdict.same_pfn), (5, 5));
+}
+
+/// An interrupt's free finds the lists of its CPU in use (LB E.2).
+#[test]
+fn a_freed_page_that_its_buddy_gives_next_went_past_the_lists_unless_a_drain_may_be_missing() {
+    let events = [
+        refill(PFN, 1),
+        refill(PFN + 1, 1),
+        refill(PFN + 2, 1),
+        alloc(PFN, 1),
+        free(PFN),
+        alloc(PFN + 1, 1),
+        alloc(PFN + 2, 1),
+        refill(PFN, 1),
+        alloc(PFN, 1),
+    ]
+    .map(|event| (0, event));
+    let (verdict, told) = judge_with(&events, true);
+    assert_eq!((verdict.judged, verdict.same_pfn, verdict.freed_past_lists), (4, 4, 1));
+    assert_eq!(told.past_lists, [4]);
+    let (verdict, told) = judge_with(&events, false);
+    assert_eq!((verdict.judged, verdict.same_pfn, verdict.freed_past_lists), (4, 2, 1));
+    assert_eq!(told.past_lists, [0; 0]);
 }
 
 #[test]

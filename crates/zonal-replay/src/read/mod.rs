@@ -65,6 +65,8 @@ pub struct ReadOptions<'a> {
     pub recorded: Recorded,
     /// Allocations without event, by ascending position.
     pub untraced: &'a [Untraced],
+    /// Frees past the lists, by ascending position among the facts.
+    pub past_lists: &'a [usize],
     /// Whether to find blocks with pages of files.
     pub files: bool,
     /// Whether blocks that are freed in parts are split; else the last part frees them whole.
@@ -76,8 +78,20 @@ pub struct ReadOptions<'a> {
 /// 247 got a block of which each page had been freed by itself, with no refill between; on 6.19.14,
 /// 7.0.13 and 7.1.13 none of a thousand did.
 pub fn frees_parts(machine: &MachineDescription) -> bool {
-    let release = machine.kernel_release.as_deref().and_then(KernelRelease::parse);
-    release.is_some_and(|release| release < KernelRelease(7, 2))
+    release(machine).is_some_and(|release| release < WHOLE_ROWS)
+}
+
+/// Whether the kernel is known to free the pages of a split block as one, as
+/// [`frees_parts`] says, where they are freed in a row.
+pub fn frees_rows(machine: &MachineDescription) -> bool {
+    release(machine).is_some_and(|release| release >= WHOLE_ROWS)
+}
+
+/// From this release on pages in a row are freed as one block.
+const WHOLE_ROWS: KernelRelease = KernelRelease(7, 2);
+
+fn release(machine: &MachineDescription) -> Option<KernelRelease> {
+    machine.kernel_release.as_deref().and_then(KernelRelease::parse)
 }
 
 /// Reads `events` to their end, or as far as `reading` says.
@@ -126,7 +140,7 @@ pub fn facts(
     limit: Option<u64>,
     watch: &mut Watch<'_>,
 ) -> Result<FirstLook, ReplayError> {
-    let mut facts = Facts::default();
+    let mut facts = Facts::new(frees_rows(machine));
     let mut cpus = machine.cpus.unwrap_or(1);
     let mut begins = Begins::new(machine);
     let mut unjudged = Unjudged::default();
@@ -219,6 +233,8 @@ struct Compiler<'a> {
     begins: Begins,
     /// Facts so far.
     facts: usize,
+    /// The event is a free past the lists.
+    past_lists: bool,
     program: Program,
     in_use: u64,
     workers: Workers,
@@ -239,6 +255,7 @@ impl<'a> Compiler<'a> {
             table: PageTable::default(),
             begins: Begins::new(machine),
             facts: 0,
+            past_lists: false,
             program: Program {
                 ops: Vec::with_capacity(machine.events.unwrap_or(0).min(1 << 24) as usize),
                 slots: Vec::new(),
@@ -275,7 +292,7 @@ impl<'a> Compiler<'a> {
         if let Some(filer) = &mut self.filer {
             filer.see(event);
         }
-        self.facts += usize::from(Fact::of(event).is_some());
+        self.past_lists = self.is_past_lists(event);
         if self.reading.recorded.decay {
             self.workers.see(event);
         }
@@ -303,6 +320,23 @@ impl<'a> Compiler<'a> {
         }
         if Begins::after(event) {
             self.begin(event.time_ns);
+        }
+    }
+
+    /// Counts an event that is a fact, and tells whether it is a free past the lists.
+    fn is_past_lists(&mut self, event: &Event) -> bool {
+        if Fact::of(event).is_none() {
+            return false;
+        }
+        let at = self.facts;
+        self.facts += 1;
+        let past_lists = &mut self.reading.past_lists;
+        match past_lists.split_first() {
+            Some((first, rest)) if *first == at => {
+                *past_lists = rest;
+                true
+            }
+            _ => false,
         }
     }
 
@@ -493,7 +527,7 @@ impl<'a> Compiler<'a> {
     fn release(&mut self, event: &Event, slot: u32) {
         let record = &mut self.program.slots[slot as usize];
         self.in_use -= u64::from(record.left);
-        record.left = 0;
+        (record.left, record.past_lists) = (0, self.past_lists);
         if let Some(filer) = &mut self.filer {
             filer.freed(event.pid, slot, record.migratetype);
         }
@@ -505,7 +539,8 @@ impl<'a> Compiler<'a> {
         let slot = self.program.slots.len() as u32;
         let (left, cpu) = (1_u16 << order, 0);
         let (gfp, before, migratetype) = (0, NO_SLOT, 1);
-        let new = Slot { pfn, gfp, before, left, cpu, order, migratetype, origin };
+        let past_lists = false;
+        let new = Slot { pfn, gfp, before, left, cpu, order, migratetype, origin, past_lists };
         self.program.slots.push(new);
         self.table.set(pfn, Frame::Live(slot));
         for page in 1..1 << order {

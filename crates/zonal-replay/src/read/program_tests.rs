@@ -66,6 +66,20 @@ fn pages_without_events_are_allocated_in_bulk_and_larger_blocks_one_by_one() {
 }
 
 #[test]
+fn a_free_past_the_lists_is_marked_at_its_slot_and_one_without_event_is_not() {
+    let kinds = [alloc(PFN, 0), free(PFN, 0), alloc(PFN, 0), alloc(PFN, 0), free(PFN, 0)];
+    let options = ReadOptions { past_lists: &[1], ..ReadOptions::default() };
+    let program = program_of(options, &kinds);
+    let past: Vec<bool> = program.slots.iter().map(|slot| slot.past_lists).collect();
+    // The second slot's page is allocated again without a free.
+    assert_eq!(past, [true, false, false]);
+    let options = ReadOptions { past_lists: &[4], ..ReadOptions::default() };
+    let past: Vec<bool> =
+        program_of(options, &kinds).slots.iter().map(|slot| slot.past_lists).collect();
+    assert_eq!(past, [false, false, true]);
+}
+
+#[test]
 fn a_free_of_an_unseen_block_means_it_was_in_use_at_the_start() {
     let program = program(&[free(PFN, 3), free(PFN + 2, 0)]);
     assert_eq!(steps(&program), [(Free, 0)]);

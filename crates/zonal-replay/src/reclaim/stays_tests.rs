@@ -34,7 +34,17 @@ impl Trace {
         let slot = self.slots.len() as u32;
         let (before, left, origin) = (NO_SLOT, 0, Origin::Fresh);
         let (pfn, cpu, migratetype) = (u64::from(slot) + 1, 0, 1);
-        let own = Slot { pfn, gfp: GFP, before, left, cpu, order, migratetype, origin };
+        let own = Slot {
+            pfn,
+            gfp: GFP,
+            before,
+            left,
+            cpu,
+            order,
+            migratetype,
+            origin,
+            past_lists: false,
+        };
         self.slots.push(own);
         self.filer.allocated(READER, slot, (order, 1, GFP));
         self.push(slot, OpKind::Alloc);
@@ -69,7 +79,17 @@ impl Trace {
         let pfn = u64::from(slot) + 1;
         let (gfp, before, left, cpu, migratetype) = (0, NO_SLOT, 0, 0, 1);
         let origin = Origin::Held;
-        self.slots.push(Slot { pfn, gfp, before, left, cpu, order, migratetype, origin });
+        self.slots.push(Slot {
+            pfn,
+            gfp,
+            before,
+            left,
+            cpu,
+            order,
+            migratetype,
+            origin,
+            past_lists: false,
+        });
         slot
     }
 

@@ -353,8 +353,13 @@ impl Run<'_, '_> {
             outcome.skipped_frees += 1;
             return;
         }
-        let order = order(self.program.slots[op.slot as usize].order);
+        let slot = &self.program.slots[op.slot as usize];
+        let order = order(slot.order);
         let allocator = &self.rebuilt.allocator;
+        // What the free interrupted is at the lists, so that it finds them closed.
+        let zone = self.map.of(ours).filter(|_| slot.past_lists);
+        let _closed = zone
+            .and_then(|zone| self.rebuilt.raw().close(ZoneId(zone as u16), CpuId(op.cpu.into())));
         match watch.time(|| allocator.free(Pfn(ours), order)) {
             Ok(()) => {
                 outcome.frees += 1;

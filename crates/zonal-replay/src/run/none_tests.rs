@@ -9,38 +9,66 @@ use zonal_trace::samples;
 /// Pages of one call of the bulk allocator.
 const PAGES: u32 = 16;
 
-/// Pages drained where two blocks of order 1 are freed behind 40 times so many pages, allocated by
-/// such steps and freed again.
-fn drained(kind: OpKind) -> (u64, Outcome) {
+/// Plays what is made of a slot of the sample and its starting time.
+fn played(make: impl FnOnce(Slot, u64) -> (Vec<Slot>, Vec<Op>)) -> Outcome {
     let recording = samples::zlib_make_j4().unwrap();
     let machine = recording.description();
     let map = ZoneMap::new(machine);
     let replay = Replay::new(&recording).policy(Policy::LINUX_6_12);
     let prepared = replay.prepare((machine, &map), Recorded::default(), &mut unwatched).unwrap();
     let Prepared { mut program, told, .. } = prepared;
-    let gfp = Gfp::KERNEL.bits();
-    let origin = Origin::Fresh;
-    let slot = Slot { gfp, origin, before: NO_SLOT, order: 0, ..program.slots[0] };
-    program.slots = vec![slot; PAGES as usize];
-    program.slots.extend([Slot { order: 1, ..slot }; 2]);
-    let (pages, blocks) = (0..PAGES, [PAGES, PAGES + 1]);
-    let mut time_ns = program.start_ns;
-    let mut ops = Vec::new();
-    let mut then = |kind, slots: &mut dyn Iterator<Item = u32>| {
-        time_ns += 1000;
-        ops.extend(slots.map(|slot| Op { time_ns, slot, cpu: 0, kind }));
-    };
-    then(OpKind::Alloc, &mut blocks.into_iter());
-    for _ in 0..40 {
-        then(kind, &mut pages.clone());
-        then(OpKind::Free, &mut pages.clone());
-    }
-    then(OpKind::Free, &mut blocks.into_iter());
-    (program.ops, program.changes) = (ops, Vec::new());
+    let (gfp, origin) = (Gfp::KERNEL.bits(), Origin::Fresh);
+    let past_lists = false;
+    let own = Slot { gfp, origin, before: NO_SLOT, order: 0, past_lists, ..program.slots[0] };
+    (program.slots, program.ops) = make(own, program.start_ns);
+    program.changes = Vec::new();
     let settings = Settings::of(&recording).unwrap();
     let setup = Setup::new(Policy::LINUX_6_12, Recorded::default(), &program, (&told, &settings));
-    let (outcome, _) = super::replay(machine, &map, &program, setup, &mut unwatched).unwrap();
+    super::replay(machine, &map, &program, setup, &mut unwatched).unwrap().0
+}
+
+/// Pages drained where two blocks of order 1 are freed behind 40 times so many pages, allocated by
+/// such steps and freed again.
+fn drained(kind: OpKind) -> (u64, Outcome) {
+    let outcome = played(|own, mut time_ns| {
+        let mut slots = vec![own; PAGES as usize];
+        slots.extend([Slot { order: 1, ..own }; 2]);
+        let (pages, blocks) = (0..PAGES, [PAGES, PAGES + 1]);
+        let mut ops = Vec::new();
+        let mut then = |kind, slots: &mut dyn Iterator<Item = u32>| {
+            time_ns += 1000;
+            ops.extend(slots.map(|slot| Op { time_ns, slot, cpu: 0, kind }));
+        };
+        then(OpKind::Alloc, &mut blocks.into_iter());
+        for _ in 0..40 {
+            then(kind, &mut pages.clone());
+            then(OpKind::Free, &mut pages.clone());
+        }
+        then(OpKind::Free, &mut blocks.into_iter());
+        (slots, ops)
+    });
     (total(&outcome.counted.moves).drain_pages, outcome)
+}
+
+/// What interrupts free while their CPU uses its lists has to be refilled (LB E.2).
+#[test]
+fn frees_past_the_lists_leave_no_page_on_one() {
+    const MANY: u64 = 1000;
+    let refilled = |past_lists| {
+        let outcome = played(|own, start_ns| {
+            let slot = Slot { past_lists, ..own };
+            let op = |turn, kind| Op { time_ns: start_ns + turn * 1000, slot: 0, cpu: 0, kind };
+            let turn = |turn| [op(turn, OpKind::Alloc), op(turn, OpKind::Free)];
+            (vec![slot], (0..MANY).flat_map(turn).collect())
+        });
+        assert_eq!(outcome.faults, [""; 0]);
+        assert_eq!((outcome.allocs, outcome.frees, outcome.failed), (MANY, MANY, 0));
+        total(&outcome.counted.moves).refill_pages
+    };
+    let before = refilled(false);
+    let past = refilled(true);
+    // One list of pages is enough for a page that comes back to it.
+    assert!(before < MANY / 2 && (MANY - before..=2 * MANY).contains(&past), "{before}, {past}");
 }
 
 /// The bulk allocator does not halve `free_count` (LB D.9), which single allocations do (LB E.6):
