@@ -236,12 +236,10 @@ impl<'r> Replay<'r> {
             cache,
         } = read::facts(machine, events, self.limit, watch)?;
         let judge = |looked: &LookedAt<'_>| judge::lists(machine, map, cpus, looked, self.policy);
-        let drains = is_whole && facts.shows_drains(machine);
-        let all = LookedAt::new(&facts, Scope::All, drains);
+        let all = LookedAt::new(&facts, Scope::All, is_whole && facts.shows_drains(machine));
         let (lists, told) = judge(&all)?;
         let recorded = recorded.with_workers(machine, &facts);
-        let recorded =
-            recorded.with_untraced(&told, &facts, is_whole).with_past_lists(&told, &facts);
+        let recorded = recorded.with_hidden(&told, &facts, is_whole);
         let shown = Shown::new(all);
         let judged = Judged { lists, ..Judged::default() };
         let of_users = match recorded.untraced {

@@ -43,11 +43,16 @@ impl Recorded {
         Recorded { decay: self.decay || facts.from(0).any(is_told), ..self }
     }
 
+    /// With what the kernel did to its lists without an event, where that is much.
+    pub(crate) fn with_hidden(self, told: &Told, facts: &Facts, is_whole: bool) -> Recorded {
+        self.with_untraced(told, facts, is_whole).with_past_lists(told, facts)
+    }
+
     /// With allocations that no event shows as far as refills show them, where these are more than
     /// one of a hundred and no event was lost. A list is refilled when it is empty, so what was on
     /// it has left by then; without refills, a page that comes to a list and is next seen freed
     /// counts as in use since the start.
-    pub(crate) fn with_untraced(self, told: &Told, facts: &Facts, is_whole: bool) -> Recorded {
+    fn with_untraced(self, told: &Told, facts: &Facts, is_whole: bool) -> Recorded {
         let is_alloc = |fact: &Fact| fact.kind == FactKind::Alloc;
         let allocs = facts.from(facts.start()).filter(is_alloc).count();
         let are_many = told.untraced.len() * 100 > allocs;
@@ -59,7 +64,7 @@ impl Recorded {
 
     /// With frees that went past the lists, where they are more than one of a hundred blocks that
     /// refills fetched: a refill has to fetch each again. They depend on when interrupts came.
-    pub(crate) fn with_past_lists(self, told: &Told, facts: &Facts) -> Recorded {
+    fn with_past_lists(self, told: &Told, facts: &Facts) -> Recorded {
         let is_refill = |fact: &Fact| fact.kind == FactKind::Refill;
         let refilled = facts.from(facts.start()).filter(is_refill).count();
         let are_many = told.past_lists.len() * 100 > refilled;
