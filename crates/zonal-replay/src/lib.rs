@@ -100,7 +100,7 @@ pub use locks::{LockRow, LockWaits};
 pub use moves::{Moves, MovesByPlace, total};
 pub use progress::{Phase, Progress, Watch, unwatched};
 pub use read::Watcher;
-pub use reclaim::ReclaimCost;
+pub use reclaim::{AskedFor, ReclaimCost};
 pub use replay::{EndState, Extras, Pace, Replay};
 pub use report::Report;
 pub use run::explain::Explained;

@@ -234,6 +234,7 @@ impl<'r> Replay<'r> {
             mut changes,
             others,
             cache,
+            wakes,
         } = read::facts(machine, events, self.limit, watch)?;
         let judge = |looked: &LookedAt<'_>| judge::lists(machine, map, cpus, looked, self.policy);
         let all = LookedAt::new(&facts, Scope::All, is_whole && facts.shows_drains(machine));
@@ -277,7 +278,7 @@ impl<'r> Replay<'r> {
         let seconds = program.span_ns.1.saturating_sub(program.start_ns) as f64 / 1e9;
         let known = (machine, &settings);
         let span = (program.start_ns, seconds);
-        let reclaim = Reclaim::new(cache, &files, known, &polls, span);
+        let reclaim = Reclaim::new((cache, &wakes), &files, known, &polls, span);
         Ok(Prepared {
             recorded,
             program,

@@ -8,7 +8,7 @@ use comfy_table::{ContentArrangement, Table};
 use zonal_replay::advise::{
     Advice, AdvisedOn, Options, Row, Saving, Verdict as Advised, WaitCheck, advise_all,
 };
-use zonal_replay::{LockRow, ReclaimCost};
+use zonal_replay::{AskedFor, LockRow, ReclaimCost};
 use zonal_trace::samples;
 
 use crate::output;
@@ -199,6 +199,8 @@ fn reclaim_line(how: &str, cost: &ReclaimCost) -> String {
              memory {memory:.1} %; {read:.2} GiB read\n"
         ));
     }
+    let asked = cost.asked_for.as_ref().and_then(AskedFor::words);
+    text.extend(asked.map(|words| format!("{words}\n")));
     text
 }
 

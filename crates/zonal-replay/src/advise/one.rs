@@ -164,7 +164,7 @@ impl Advice {
             model_error_percent: advice.model_error_percent,
             wait_check: advice.wait_check,
             lock_waits: advice.lock_waits.clone(),
-            reclaim: advice.reclaim,
+            reclaim: advice.reclaim.clone(),
             not_judged: advice.not_judged.clone(),
             reclaim_judged: advice.reclaim_judged.clone(),
             cost: advice.cost.clone(),

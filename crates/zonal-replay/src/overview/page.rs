@@ -200,9 +200,11 @@ fn pressure(advice: &Advice) -> String {
         return "<p>How long tasks waited for disks and memory is not in the recording.</p>"
             .to_owned();
     };
+    let asked = advice.reclaim.as_ref().and_then(|reclaim| reclaim.asked_for.as_ref()?.words());
+    let asked = asked.map_or(String::new(), |words| format!(" Here {words}."));
     let sentence = format!(
         "In {disk:.1} % of the time some task of the host waited for a disk, in {memory:.1} % for \
-         memory, which may be a wait for a disk, too; {read:.2} GiB were read."
+         memory, which may be a wait for a disk, too; {read:.2} GiB were read.{asked}"
     );
     let ms = |percent: f64| (percent / 100.0 * advice.seconds * 1000.0).round() as u64;
     let rows = [("for a disk".to_owned(), ms(disk)), ("for memory".to_owned(), ms(memory))];
@@ -297,10 +299,17 @@ mod tests {
         advice.reclaim = Some(crate::ReclaimCost {
             disk_wait_percent: Some(25.0),
             memory_wait_percent: Some(0.0),
+            asked_for: Some(crate::AskedFor {
+                background: 7,
+                order: 9,
+                of_order: 7,
+                ..crate::AskedFor::default()
+            }),
             ..crate::ReclaimCost::default()
         });
         let text = pressure(&advice);
         assert!(text.contains("In 25.0 % of the time some task"), "{text}");
         assert!(text.contains("<td>2,500</td>"), "{text}");
+        assert!(text.contains("reclaim was for blocks of 2 MiB, not for pages"), "{text}");
     }
 }

@@ -43,7 +43,7 @@ use crate::moves::MovesByPlace;
 use crate::others::Others;
 use crate::program::{Counts, ListPlace, NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
-use crate::reclaim::{Cache, FilePages, Filer};
+use crate::reclaim::{Cache, FilePages, Filer, Wakes};
 use crate::told::{Recorded, Untraced};
 use crate::unjudged::Unjudged;
 use crate::world::{Changed, World};
@@ -128,6 +128,8 @@ pub struct FirstLook {
     pub others: Others,
     /// Pages of files that reclaim took.
     pub cache: Cache,
+    /// For which blocks reclaim was asked.
+    pub wakes: Wakes,
 }
 
 /// Looks at `events` for what they say together.
@@ -147,7 +149,7 @@ pub fn facts(
     let mut locks = Locks::new(ZoneMap::new(machine));
     let mut world = World::default();
     let mut others = Others::new(machine);
-    let mut cache = Cache::default();
+    let (mut cache, mut wakes) = (Cache::default(), Wakes::default());
     let mut is_whole = true;
     each(machine, events, limit, watch, |event| {
         is_whole &= !matches!(event.kind, EventKind::Lost { .. });
@@ -155,6 +157,7 @@ pub fn facts(
             facts.begin();
             locks.begin(event.time_ns);
             cache.begin(event.time_ns);
+            wakes = Wakes::default();
         }
         cpus = cpus.max(event.cpu + 1);
         facts.see(event);
@@ -163,13 +166,14 @@ pub fn facts(
         world.see(event);
         others.see(event);
         cache.see(event);
+        wakes.see(event);
         if Begins::after(event) {
             facts.begin();
             locks.begin(event.time_ns);
         }
     })?;
     let changes = world.finish();
-    Ok(FirstLook { facts, is_whole, cpus, unjudged, locks, changes, others, cache })
+    Ok(FirstLook { facts, is_whole, cpus, unjudged, locks, changes, others, cache, wakes })
 }
 
 /// Calls `then` for each event, as far as `limit` says.

@@ -8,6 +8,7 @@ use zonal_trace::{MachineDescription, MachineFiles, PolledState};
 use super::cache::Cache;
 use super::marks::{Kept, MarkSettings, Marks, own_min_free};
 use super::waits::{self, Waits};
+use super::wakes::{AskedFor, Wakes};
 use super::{MarksSaving, Share};
 use crate::advise::Saving;
 use crate::readings;
@@ -22,7 +23,7 @@ const WHOLE_SHARE: f64 = 0.75;
 const WRONG_TIMES: i64 = 2;
 
 /// What reclaim took of one CPU in a recording. Measured, but for the price of reading.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReclaimCost {
     /// Background reclaim, in percent of a CPU.
     pub background_percent: f64,
@@ -44,6 +45,8 @@ pub struct ReclaimCost {
     pub memory_wait_percent: Option<f64>,
     /// What the host read from its disks, in GiB.
     pub read_gib: Option<f64>,
+    /// Whether it was for pages or for blocks; `None`: the recording has no request for it.
+    pub asked_for: Option<AskedFor>,
 }
 
 /// What the kernel counted between two readings of its files.
@@ -82,6 +85,7 @@ impl Counters {
 #[derive(Debug)]
 pub(crate) struct Reclaim {
     cache: Cache,
+    asked_for: Option<AskedFor>,
     counters: Counters,
     /// `None`: not in the recording.
     waits: Option<Waits>,
@@ -97,7 +101,7 @@ pub(crate) struct Reclaim {
 impl Reclaim {
     /// What a recording of so many seconds says; `None` where it does not say enough.
     pub(crate) fn new(
-        cache: Cache,
+        (cache, wakes): (Cache, &Wakes),
         files: &MachineFiles,
         (machine, settings): (&MachineDescription, &Settings),
         polls: &[PolledState],
@@ -109,13 +113,24 @@ impl Reclaim {
             boost_factor: settings.value(Sysctl::WatermarkBoostFactor),
             lowmem_ratios: settings.lowmem_ratios(),
         };
-        let marks = Marks::new(machine, polls, start_ns, now);
+        let marks = Marks::new(machine, (polls, wakes), start_ns, now);
         let own_min_free = own_min_free(machine);
         let own_ratios = MarkSettings { lowmem_ratios: LOWMEM_RATIO_DEFAULT, ..now };
         let reserved = [now, own_ratios].map(|settings| Marks::reserved(machine, settings));
         let counters = Counters::of(files)?;
         let waits = Waits::of(files);
-        let found = Reclaim { cache, counters, waits, marks, now, own_min_free, reserved, seconds };
+        let asked_for = wakes.asked(files);
+        let found = Reclaim {
+            cache,
+            asked_for,
+            counters,
+            waits,
+            marks,
+            now,
+            own_min_free,
+            reserved,
+            seconds,
+        };
         is_whole(machine, seconds).then_some(found)
     }
 
@@ -134,6 +149,7 @@ impl Reclaim {
             disk_wait_percent: self.disk_wait_percent(),
             memory_wait_percent: self.waits.map(|waits| self.waited(waits.memory_us)),
             read_gib: self.read_gib(),
+            asked_for: self.asked_for.clone(),
         }
     }
 
@@ -293,13 +309,14 @@ pub(crate) mod tests {
             background_ns: 2_000_000_000,
             compaction_ns: 0,
         };
-        let marks = Marks::new(&machine, &[sample(&machine, 0, 0)], 0, now);
+        let marks = Marks::new(&machine, (&[sample(&machine, 0, 0)], &Wakes::default()), 0, now);
         let own_min_free = own_min_free(&machine);
         let reserved = [now, NOW].map(|settings| Marks::reserved(&machine, settings));
         // Half of the time is waited for the disk: each of the 300 samples is read once.
         let read_kib = 300 * 10_000 * 4;
         let waits = Some(Waits { disk_us: 5_000_000, read_kib, ..Waits::default() });
-        Reclaim { cache, counters, waits, marks, now, own_min_free, reserved, seconds: 10.0 }
+        let (asked_for, seconds) = (None, 10.0);
+        Reclaim { cache, asked_for, counters, waits, marks, now, own_min_free, reserved, seconds }
     }
 
     const LESS: [(Sysctl, i64); 1] = [(Sysctl::MinFreeKbytes, 67_584)];

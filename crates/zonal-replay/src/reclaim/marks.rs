@@ -6,7 +6,9 @@
 //!  ---------- watermark                     those that only this zone can serve
 //! ```
 //! What fills memory, pages of files and of programs, can be had from the highest zone, so both
-//! keep its cache out. Such a request comes to a lower zone only when those above are short.
+//! keep its cache out. Such a request comes to a lower zone only when those above are short: of
+//! pages, or of blocks of its order. What a zone that is short of blocks alone has free is in pieces
+//! and not kept by its marks.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -20,6 +22,7 @@ use zonal_core::zone::watermark::{
 };
 use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
 
+use super::wakes::Wakes;
 use crate::settings::ratio_stored;
 use crate::zones::polled_zone;
 
@@ -123,7 +126,7 @@ impl Marks {
     /// Looks at the samples from `start_ns` on, of a host that was set to `now`.
     pub fn new(
         machine: &MachineDescription,
-        polls: &[PolledState],
+        (polls, wakes): (&[PolledState], &Wakes),
         start_ns: u64,
         now: MarkSettings,
     ) -> Marks {
@@ -144,7 +147,11 @@ impl Marks {
             let of_zone = |(kind, zone): &(ZoneKind, &ZoneDescription)| {
                 Short::new((*kind, zone), of_node, polls, now)
             };
-            short.extend(own.into_iter().map_while(of_zone));
+            let of_zones = own.into_iter().map(of_zone);
+            match wakes.is_short_of_blocks(node) {
+                true => short.extend(of_zones.flatten()),
+                false => short.extend(of_zones.map_while(|zone| zone)),
+            }
         }
         Marks { lowmem, short }
     }
@@ -260,6 +267,7 @@ pub fn own_min_free(machine: &MachineDescription) -> Option<i64> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use zonal_trace::{Event, EventKind, Notice};
 
     pub(crate) const NOW: MarkSettings = MarkSettings {
         min_free_kbytes: 12_582_912,
@@ -313,7 +321,7 @@ pub(super) mod tests {
         let settings = MarkSettings { min_free_kbytes: 67_584, ..NOW };
         let of = |free, boost| {
             let polls = [sample(&machine, free, 0), sample(&machine, free, boost)];
-            Marks::new(&machine, &polls, 0, settings).kept(settings)
+            Marks::new(&machine, (&polls, &Wakes::default()), 0, settings).kept(settings)
         };
         assert_eq!(of(high * 2, 0), Kept::default());
         let kept = of(high, 0);
@@ -322,7 +330,7 @@ pub(super) mod tests {
         assert_eq!(of(high, 100).high, high as f64 + 50.0);
         let without = settings.with(&[(Sysctl::WatermarkBoostFactor, 0)]);
         let polls = [sample(&machine, high, 100)];
-        let marks = Marks::new(&machine, &polls, 0, settings);
+        let marks = Marks::new(&machine, (&polls, &Wakes::default()), 0, settings);
         assert_eq!(marks.kept(without).high, high as f64);
         // Boosts of at most a thousandth of the mark.
         let less = settings.with(&[(Sysctl::WatermarkBoostFactor, 10)]);
@@ -339,7 +347,7 @@ pub(super) mod tests {
         let kept = |free, settings| {
             // DMA32 and DMA are as free as they ever are.
             let polls = [sample(&machine, free, 0)];
-            let marks = Marks::new(&machine, &polls, 0, settings);
+            let marks = Marks::new(&machine, (&polls, &Wakes::default()), 0, settings);
             (marks.kept(settings).high, marks.kept(own).high)
         };
         let [dma, dma32, normal] = [0, 1, 2].map(|zone| &machine.zones[zone]);
@@ -350,6 +358,33 @@ pub(super) mod tests {
         assert_eq!(kept(2 * normal.high, one), (0.0, 0.0));
         assert_eq!(Marks::reserved(&machine, own), 3840 + 21_071);
         assert_eq!(Marks::reserved(&machine, one), 3840 + 772_919);
+    }
+
+    #[test]
+    fn a_lower_zone_is_asked_where_the_one_above_has_pages_but_no_block() {
+        let machine = machine();
+        let own = MarkSettings { min_free_kbytes: 67_584, ..NOW };
+        let one = MarkSettings { lowmem_ratios: [256, 1, 32, 0, 0], ..own };
+        let high = machine.zones[2].high;
+        let kept = |free, order, settings: MarkSettings, then| {
+            let mut wakes = Wakes::default();
+            let kind = EventKind::Notice(Notice::KswapdWake { node: 0, order });
+            wakes.see(&Event { time_ns: 0, cpu: 0, pid: 45, kind });
+            let polls = [sample(&machine, free, 0)];
+            Marks::new(&machine, (&polls, &wakes), 0, settings).kept(then).high
+        };
+        // What is free in pieces is kept by no mark: only the lower zones are.
+        let [dma, dma32] = [0, 1].map(|zone| &machine.zones[zone]);
+        let of_own = dma32.high + 5_394_266 / 256 + dma.managed;
+        assert_eq!(kept(2 * high, 9, one, one), (dma32.managed + dma.managed) as f64);
+        assert_eq!(kept(2 * high, 9, one, own), of_own as f64);
+        // Woken for pages: nobody asked a lower zone, or a boost woke it.
+        assert_eq!((kept(2 * high, 0, one, one), kept(2 * high, 0, one, own)), (0.0, 0.0));
+        // With the kernel's own reserve there is room below, and it is in pieces, too.
+        assert_eq!(kept(2 * high, 9, own, own), dma.managed as f64);
+        // Short of both.
+        let both = kept(high, 9, one, one);
+        assert_eq!(both, (high + dma32.managed + dma.managed) as f64);
     }
 
     #[test]
@@ -374,7 +409,7 @@ pub(super) mod tests {
     fn what_no_kernel_has_is_no_panic() {
         let machine = machine();
         let polls = [sample(&machine, 0, 0)];
-        let marks = Marks::new(&machine, &polls, 0, NOW);
+        let marks = Marks::new(&machine, (&polls, &Wakes::default()), 0, NOW);
         for value in [i64::MIN, -1, 0, i64::MAX] {
             let settings = MarkSettings {
                 min_free_kbytes: value,

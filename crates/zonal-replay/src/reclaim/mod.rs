@@ -21,6 +21,7 @@
 //! | pages that stay free under another setting | `marks`, the kernel's formula |
 //! | which blocks are pages of files, and which of them reclaim took | `pages` |
 //! | what is left to do where they stay | `stays` |
+//! | for which blocks reclaim was asked | `wakes` |
 //!
 //! Measured are the costs; what another setting saves of them is modelled. Reading a page again has
 //! no measured price: `REREAD_NS` is a range.
@@ -31,6 +32,7 @@ mod marks;
 mod pages;
 mod stays;
 mod waits;
+mod wakes;
 
 pub(crate) use self::cache::Cache;
 pub(crate) use self::cost::Reclaim;
@@ -39,6 +41,8 @@ pub(crate) use self::marks::own_min_free;
 pub use self::pages::FilePages;
 pub(crate) use self::pages::Filer;
 pub(crate) use self::stays::{Stays, stays};
+pub use self::wakes::AskedFor;
+pub(crate) use self::wakes::Wakes;
 
 use crate::advise::Saving;
 

@@ -113,7 +113,20 @@ impl Roots {
         processes.filter_map(|process| reclaimer(process.ok()?.path())).collect()
     }
 
-    /// Adds what does not change: sysctls and nodes.
+    /// By how many KiB files of each disk are read ahead, as lines `vda 128`.
+    fn read_ahead(&self) -> String {
+        let disks = fs::read_dir(self.sys.join("block")).into_iter().flatten();
+        let line = |disk: fs::DirEntry| {
+            let text = fs::read_to_string(disk.path().join("queue/read_ahead_kb")).ok()?;
+            let kib: u64 = text.trim().parse().ok()?;
+            Some(format!("{} {kib}\n", disk.file_name().to_str()?))
+        };
+        let mut lines: Vec<String> = disks.filter_map(|disk| line(disk.ok()?)).collect();
+        lines.sort_unstable();
+        lines.concat()
+    }
+
+    /// Adds what does not change: sysctls, disks and nodes.
     pub(crate) fn fixed(&self, files: &mut MachineFiles) {
         let mut text = String::new();
         for name in SYSCTLS {
@@ -122,6 +135,7 @@ impl Roots {
             }
         }
         files.set("sysctl.txt", text.into_bytes());
+        files.set("read-ahead.txt", self.read_ahead().into_bytes());
         for node in 0..zonal_text::NODES_MAX {
             let directory = self.sys.join(format!("devices/system/node/node{node}"));
             let (list, distance) = (directory.join("cpulist"), directory.join("distance"));

@@ -251,6 +251,19 @@ fn what_the_kernel_has_of_its_pressure_is_kept_before_and_after() {
 }
 
 #[test]
+fn how_far_each_disk_reads_ahead_is_kept() {
+    let tree = Tree::new();
+    tree.put("sys/block/vda/queue/read_ahead_kb", "8192\n");
+    tree.put("sys/block/loop0/queue/read_ahead_kb", "128\n");
+    tree.put("sys/block/odd/queue/read_ahead_kb", "many\n");
+    let recorder = tree.begin(false, &mut Lines::default()).unwrap();
+    let output = tempfile::tempdir().unwrap();
+    recorder.finish(output.path()).unwrap();
+    let files = crate::Recording::open(output.path()).unwrap().machine_files().unwrap();
+    assert_eq!(files.get("read-ahead.txt"), Some("loop0 128\nvda 8192\n".as_bytes()));
+}
+
+#[test]
 fn each_step_that_fails_says_so_and_leaves_its_undoing() {
     for (gone, step, part) in [
         ("tracefs/instances", Step::Instance, "make a trace instance"),

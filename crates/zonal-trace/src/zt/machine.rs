@@ -27,7 +27,7 @@ pub(crate) enum What {
 }
 
 /// Files that are looked for beside a stream.
-const FILES: [(&str, What); 36] = [
+const FILES: [(&str, What); 37] = [
     ("meta.json", What::Machine),
     ("zoneinfo.pre", What::Machine),
     ("zoneinfo.post", What::AtEnd),
@@ -57,6 +57,7 @@ const FILES: [(&str, What); 36] = [
     ("pressure-memory.post", What::Spent),
     ("sysctl.txt", What::OfEither),
     ("cmdline.txt", What::Machine),
+    ("read-ahead.txt", What::Machine),
     ("cpuinfo.txt", What::Machine),
     ("uname.txt", What::Machine),
     ("iomem.txt", What::Machine),
