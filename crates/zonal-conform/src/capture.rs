@@ -15,7 +15,7 @@
 //!
 //! Text that no kernel can have printed is bad input, not a mismatch.
 
-use zonal_core::types::{NodeId, ZoneKind};
+use zonal_core::types::{NodeId, PageRules, ZoneKind};
 use zonal_text::release::KernelRelease;
 use zonal_text::{buddyinfo, cmdline, cpulist, distance, iomem, meminfo, pagetypeinfo, vmstat};
 
@@ -60,6 +60,8 @@ pub struct Capture {
     pub(crate) node_states: Vec<(&'static str, String, Vec<u32>)>,
     /// The kernel's command line.
     pub(crate) cmdline: cmdline::Document,
+    /// Its pages and pageblocks.
+    pub(crate) page: PageRules,
 }
 
 /// A node.
@@ -77,6 +79,9 @@ pub(crate) struct Node {
     pub(crate) meminfo: Option<(String, meminfo::Document)>,
 }
 
+/// `log2` of the bytes of pages that kernels can have, and of a KiB.
+const PAGE_SHIFTS: [u8; 3] = [12, 14, 16];
+const KIB_SHIFT: u8 = 10;
 /// States that nodes are listed by.
 const STATES: [&str; 4] = ["online", "has_memory", "has_normal_memory", "has_cpu"];
 
@@ -233,9 +238,7 @@ impl Reader<'_> {
             check_pagetypeinfo(file, document, &zoneinfo[0])?;
         }
         let meminfo = self.optional("meminfo.txt", meminfo::parse)?;
-        if let Some((file, document)) = &meminfo {
-            check_page_size(file, document, &zoneinfo[0])?;
-        }
+        let page = page(meminfo.as_ref(), pagetypeinfo.as_ref(), &zoneinfo[0]);
         Ok(Capture {
             name,
             live: self.live,
@@ -254,6 +257,7 @@ impl Reader<'_> {
             nodes,
             zoneinfo,
             node_states,
+            page,
         })
     }
 
@@ -353,26 +357,33 @@ fn check_pagetypeinfo(
 ) -> Result<(), Error> {
     let rows = || document.nodes.iter().flat_map(|node| &node.blocks);
     for zone in zones.zones.iter().filter(|zone| zone.is_populated()) {
-        let has = rows().any(|row| (row.node, row.zone.as_str()) == (zone.node, zone.kind.name()));
+        let has = rows().any(|row| (row.node, &row.zone) == (zone.node, &zone.name));
         let end = document.to_string().lines().count() as u64 + 1;
-        let text = format!("zone {} of node {} is missing", zone.kind, zone.node);
+        let text = format!("zone {} of node {} is missing", zone.name, zone.node);
         ensure(has, || Error::at(file, end, &text))?;
     }
     Ok(())
 }
 
-/// Refuses a kernel whose pages are not of 4 KiB: `MemTotal` is what the zones manage.
-fn check_page_size(file: &str, meminfo: &meminfo::Document, zones: &ZoneFile) -> Result<(), Error> {
-    let Some(at) = meminfo.amounts.iter().position(|amount| amount.name == "MemTotal") else {
-        return Ok(());
-    };
-    let total = u128::from(meminfo.amounts[at].value);
-    let pages: u128 = zones.zones.iter().map(|zone| u128::from(zone.managed.value)).sum();
-    for kib in [16, 64] {
-        let expected = pages * kib;
-        let text = format!("pages of {kib} KiB; expected 4 KiB: others are not judged");
-        let is_near = pages > 0 && total.abs_diff(expected) * 10 <= expected;
-        ensure(!is_near, || Error::at(file, at as u64 + 1, &text))?;
+/// The smallest size of a page with which `MemTotal` is no more than what is present, and the order
+/// of a pageblock. A kernel that frees memory late manages less than it counts.
+fn page(
+    meminfo: Option<&(String, meminfo::Document)>,
+    pagetypeinfo: Option<&(String, pagetypeinfo::Document)>,
+    zones: &ZoneFile,
+) -> PageRules {
+    let mut page = PageRules::OWN;
+    let amounts = meminfo.iter().flat_map(|(_, document)| &document.amounts);
+    let total =
+        amounts.filter(|amount| amount.name == "MemTotal").map(|amount| amount.value).next();
+    let present: u128 = zones.zones.iter().map(|zone| u128::from(zone.present.value)).sum();
+    if let Some(total) = total.map(u128::from) {
+        let holds = |shift: &u8| total <= present << (*shift - KIB_SHIFT);
+        page.shift = PAGE_SHIFTS.into_iter().find(holds).unwrap_or(page.shift);
     }
-    Ok(())
+    let node = pagetypeinfo.and_then(|(_, document)| document.nodes.first());
+    if let Some(node) = node {
+        page.block_order = u8::try_from(node.pageblock_order).unwrap_or(u8::MAX);
+    }
+    page
 }

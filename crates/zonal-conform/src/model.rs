@@ -30,6 +30,8 @@ pub struct Shape {
     pub node_cpus: Vec<Vec<u32>>,
     /// Node and kind of each zone.
     pub zones: Vec<(NodeId, ZoneKind)>,
+    /// Whether movable zones stand for HighMem, and those of devices for empty movable ones.
+    pub has_high: bool,
 }
 
 /// The core's values for a machine.
@@ -187,14 +189,22 @@ impl Shape {
         }
         // LB A.5: decided before any mark is computed.
         let pages = allocator.stats().allocatable_pages();
-        let grouping = policy.mobility_grouping.resolve(pages);
+        let grouping = policy.mobility_grouping.resolve(pages, policy.page);
         allocator.setup();
         let min_free_kbytes = allocator.stats().min_free_kbytes();
         for Write { sysctl, value, place } in writes {
             let refused = |source| Error::Sysctl { place: place.clone(), source };
             allocator.set(*sysctl, *value).map_err(refused)?;
         }
-        let zones = allocator.zones().iter().map(limits).collect();
+        let mut zones: Vec<Limits> = allocator.zones().iter().map(limits).collect();
+        if self.has_high {
+            let movable_min = policy.watermark.movable_min;
+            let empty = Watermarks::unpopulated(ZoneKind::Movable, movable_min);
+            let stands = zones.iter_mut().zip(&self.zones);
+            stands
+                .filter(|(_, (_, kind))| *kind == ZoneKind::Device)
+                .for_each(|(zone, _)| zone.watermarks = empty);
+        }
         Ok(Computed { zones, min_free_kbytes, pages, grouping })
     }
 }

@@ -102,7 +102,7 @@ impl Random {
             }
         }
         let distances = (0..count * count).map(distance).collect();
-        (Shape { distances, node_cpus: self.node_cpus.clone(), zones }, managed)
+        (Shape { distances, node_cpus: self.node_cpus.clone(), zones, has_high: false }, managed)
     }
 
     fn writes(&self) -> Vec<Write> {

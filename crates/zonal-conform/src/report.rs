@@ -55,7 +55,7 @@ pub struct SizeThen {
     /// The node's id.
     pub node: u32,
     /// The zone's kind.
-    pub zone: &'static str,
+    pub zone: String,
     /// Its managed pages now.
     pub managed: u64,
     /// What it managed then: one of the sizes from which the watermarks follow.

@@ -14,7 +14,7 @@
 //! here: it searches over the core's results.
 
 use zonal_core::pcp::size::{self, HighFraction, HighInputs};
-use zonal_core::types::ZoneKind;
+use zonal_core::types::{PageRules, ZoneKind};
 use zonal_core::zone::watermark::{MovableMin, WatermarkInputs, Watermarks};
 
 /// Sums that are tried before giving up.
@@ -42,6 +42,8 @@ pub struct Rules {
     pub scale_factor: u32,
     /// How movable zones are treated.
     pub movable: MovableMin,
+    /// The size of a page.
+    pub page: PageRules,
 }
 
 /// Which lists of a zone a size has.
@@ -64,6 +66,7 @@ impl Rules {
             movable: self.movable,
             min_free_kbytes: self.min_free_kbytes,
             scale_factor: self.scale_factor,
+            page: self.page,
         });
         [watermarks.min, watermarks.low, watermarks.high, watermarks.promo]
     }
@@ -193,7 +196,8 @@ impl Rules {
     /// if a size gives that.
     fn with(&self, zone: &Evidence, share: u64, gap: u64) -> Option<[u64; 4]> {
         // A zone that is all there is has the whole minimum as its share.
-        let alone = Rules { min_free_kbytes: u32::try_from(share.checked_mul(4)?).ok()?, ..*self };
+        let kbytes = share.checked_mul(self.page.kbytes())?;
+        let alone = Rules { min_free_kbytes: u32::try_from(kbytes).ok()?, ..*self };
         let wide = |managed| {
             let watermarks = alone.watermarks(zone.kind, managed, managed);
             watermarks[1] - watermarks[0] >= gap
@@ -261,7 +265,7 @@ fn preimage(range: (u64, u64), of: impl Fn(u64) -> u64, value: u64) -> Option<(u
 
 /// The first number of `low..=high` for which `holds`, which then holds for all above; `None`
 /// without one.
-fn first_where(low: u64, high: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
+pub fn first_where(low: u64, high: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     if low > high || !holds(high) {
         return None;
     }
@@ -281,8 +285,12 @@ fn first_where(low: u64, high: u64, holds: impl Fn(u64) -> bool) -> Option<u64> 
 mod tests {
     use super::*;
 
-    const RULES: Rules =
-        Rules { min_free_kbytes: 67_584, scale_factor: 10, movable: MovableMin::Capped };
+    const RULES: Rules = Rules {
+        min_free_kbytes: 67_584,
+        scale_factor: 10,
+        movable: MovableMin::Capped,
+        page: PageRules::OWN,
+    };
 
     /// The watermarks of zones of these sizes, with upper ends `spare` above them.
     fn evidence(rules: &Rules, sizes: &[u64], spare: u64) -> Vec<Evidence> {

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use zonal_core::types::PageRules;
+
 use super::capture::Capture;
 use super::error::Error;
 use super::files::{Files, Live};
@@ -96,8 +98,8 @@ fn mutate(texts: &Texts, place: &Place) -> usize {
     let numbers = if line.contains("protection") { line.matches(',').count() + 1 } else { 1 };
     let mut found = 0;
     for index in 0..numbers {
-        // Up in one line, down in the next.
-        let up = (place.line + index as u64).is_multiple_of(2);
+        // Up in one line, down in the next; what is present may all be managed.
+        let up = (place.line + index as u64).is_multiple_of(2) || line.contains("present ");
         if let Some(changed) = step(line, index, up).or_else(|| step(line, index, !up)) {
             let case = texts.with(place, |_| changed.clone() + "\n").judge();
             let told: BTreeSet<Place> = match case {
@@ -135,13 +137,20 @@ fn every_capture_agrees() {
     }
 }
 
+/// Up to 6.6 nothing that a kernel prints tells the size that HighMem had at the boot, so that a
+/// text may be of other sizes whatever one number says, unless limits were just computed.
+fn is_open(texts: &Texts, place: &Place) -> bool {
+    texts.0["zoneinfo.txt"].contains("HighMem") && place.file != "recalc-zoneinfo.txt"
+}
+
 #[test]
 fn each_number_changed_alone_is_found_at_its_line() {
     let mut found = 0;
     for directory in bundled() {
         let texts = Texts::of(&directory);
         let judged = numbers(&texts.judge().unwrap());
-        found += judged.iter().map(|place| mutate(&texts, place)).sum::<usize>();
+        let judged = judged.iter().filter(|place| !is_open(&texts, place));
+        found += judged.map(|place| mutate(&texts, place)).sum::<usize>();
     }
     assert!(found > 900, "{found} changes");
 }
@@ -171,7 +180,7 @@ const MUST: [&str; 8] = [
 ];
 
 fn first() -> Texts {
-    Texts::of(&bundled()[0])
+    Texts::of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/6.1-n3-memless1"))
 }
 
 /// What is said of damaged texts.
@@ -234,7 +243,7 @@ fn damage_is_refused_with_file_and_line() {
         ("recalc-zoneinfo.txt", "present  3998", "present  4096", "4096 pages present in a span"),
         ("recalc-zoneinfo.txt", "zone    DMA32", "zone   Normal", "out of order"),
         ("recalc-zoneinfo.txt", "zone    DMA32", "zone   Device", "out of order"),
-        ("recalc-zoneinfo.txt", "zone    DMA32", "zone  HighMem", "a zone `HighMem`"),
+        ("recalc-zoneinfo.txt", "zone    DMA32", "zone  HighTop", "a zone `HighTop`"),
         (
             "recalc-zoneinfo.txt",
             "start_pfn:           4096",
@@ -277,23 +286,31 @@ fn damage_is_refused_with_file_and_line() {
     }
 }
 
+/// Captures of kernels with larger pages are judged with the others.
 #[test]
-fn a_kernel_of_larger_pages_is_refused() {
+fn memory_tells_the_size_of_a_page() {
     for kib in [16, 64] {
         let mut texts = first();
-        let managed: u64 = Capture::read("test", &texts)
-            .unwrap()
-            .main()
-            .zones
-            .iter()
-            .map(|zone| zone.managed.value)
-            .sum();
+        let capture = Capture::read("test", &texts).unwrap();
+        assert_eq!(capture.page, PageRules::OWN);
+        let managed: u64 = capture.main().zones.iter().map(|zone| zone.managed.value).sum();
         let total = format!("MemTotal:       {} kB\n", managed * kib);
         texts.0.insert("meminfo.txt".to_owned(), total);
-        let said = refused(&texts);
-        assert!(said.contains("meminfo.txt: line 1: pages of"), "{said}");
-        assert!(said.contains(&format!("pages of {kib} KiB; expected 4 KiB")), "{said}");
+        assert_eq!(Capture::read("test", &texts).unwrap().page.kbytes(), kib);
     }
+}
+
+/// A kernel with HighMem has its movable memory there, and two kinds of it are not modelled.
+#[test]
+fn a_movable_zone_beside_high_memory_must_be_empty() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/6.1-n1-3g-highmem");
+    let mut texts = Texts::of(&directory);
+    let text = texts.0.get_mut("recalc-zoneinfo.txt").unwrap();
+    // The memory of HighMem in a zone Movable.
+    *text =
+        text.replace("zone  HighMem", "zone  Movable").replace("zone   Normal", "zone  HighMem");
+    let said = refused(&texts);
+    assert!(said.contains("not modelled: memory in zone Movable"), "{said}");
 }
 
 /// The releases beside the recorded ones follow the same rules, or either of two.

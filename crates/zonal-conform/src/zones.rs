@@ -10,6 +10,9 @@ use crate::place::Number;
 /// Marks, in the order in which they are printed. Kernels before 6.12 leave out the last.
 pub const WATERMARKS: [&str; 4] = ["min", "low", "high", "promo"];
 
+/// Memory of 32-bit kernels that is not mapped for good (LB A.2).
+const HIGH: &str = "HighMem";
+
 /// One text of `/proc/zoneinfo`.
 #[derive(Debug, Clone)]
 pub struct ZoneFile {
@@ -24,8 +27,11 @@ pub struct ZoneFile {
 pub struct ZoneText {
     /// The node's id.
     pub node: u32,
-    /// Its kind.
+    /// Its kind in the core. Where there is HighMem, it stands for the core's movable zone, whose
+    /// rules it has, and the kernel's movable zone, which must be empty, for what comes next.
     pub kind: ZoneKind,
+    /// The kernel's name for it.
+    pub name: String,
     /// The line that names it.
     pub line: u64,
     /// Pages the buddy has had.
@@ -72,13 +78,20 @@ impl ZoneFile {
         let document = zoneinfo::parse(text).map_err(|e| Error::at(&file, e.line(), e.kind()))?;
         let mut line = 1;
         let mut zones = Vec::new();
+        let has_high = document.zones.iter().any(|zone| zone.name == HIGH);
         for zone in &document.zones {
-            zones.push(numbered(zone, &mut line).map_err(|(line, e)| Error::at(&file, line, &e))?);
+            let read = numbered(zone, has_high, &mut line);
+            zones.push(read.map_err(|(line, e)| Error::at(&file, line, &e))?);
         }
         let read = ZoneFile { file, zones };
         read.check_order(line)?;
         read.zones.iter().try_for_each(|zone| read.check_zone(zone, x86))?;
         Ok(read)
+    }
+
+    /// Whether the kernel has memory that it does not map for good.
+    pub fn has_high(&self) -> bool {
+        self.zones.iter().any(|zone| zone.name == HIGH)
     }
 
     /// The ids of the nodes, ascending.
@@ -110,11 +123,11 @@ impl ZoneFile {
         }
         for node in self.nodes() {
             let here: Vec<ZoneKind> = kinds(node).map(|zone| zone.kind).collect();
-            let missing = first.iter().find(|kind| !here.contains(kind));
-            if let Some(kind) = missing {
+            let missing = kinds(self.zones[0].node).find(|zone| !here.contains(&zone.kind));
+            if let Some(zone) = missing {
                 let next = self.zones.iter().find(|zone| zone.node > node);
                 let line = next.map_or(end, |zone| zone.line);
-                return Err(error(line, format!("zone {kind} of node {node} is missing")));
+                return Err(error(line, format!("zone {} of node {node} is missing", zone.name)));
             }
             ensure(here == first, || {
                 error(end, format!("node {node} has other kinds of zones than the first node"))
@@ -175,17 +188,24 @@ impl ZoneText {
 
 /// What messages call a zone.
 pub fn name(zone: &ZoneText) -> String {
-    format!("node {} zone {}", zone.node, zone.kind)
+    format!("node {} zone {}", zone.node, zone.name)
 }
 
 /// The zone with its line numbers, `line` being its first; afterwards the one after its last.
 ///
 /// The parser takes each value from its own line and drops none, so counting values counts lines;
 /// the parser's round-trip tests check that.
-fn numbered(zone: &ZoneInfo, line: &mut u64) -> Result<ZoneText, (u64, String)> {
+fn numbered(zone: &ZoneInfo, has_high: bool, line: &mut u64) -> Result<ZoneText, (u64, String)> {
     let first = *line;
-    let kind = ZoneKind::from_name(&zone.name).ok_or_else(|| {
-        let expected = "expected DMA, DMA32, Normal, Movable or Device";
+    let kind = match zone.name.as_str() {
+        HIGH => Some(ZoneKind::Movable),
+        "Movable" if has_high => Some(ZoneKind::Device),
+        "Device" if has_high => None,
+        name => ZoneKind::from_name(name),
+    };
+    let kind = kind.ok_or_else(|| {
+        let expected = "expected DMA, DMA32, Normal, HighMem, Movable or Device, and no Device \
+                        where there is HighMem";
         (first, format!("a zone `{}`; {expected}", zone.name))
     })?;
     *line += 1 + zone.node_stats.as_ref().map_or(0, |stats| 1 + stats.len() as u64);
@@ -196,6 +216,10 @@ fn numbered(zone: &ZoneInfo, line: &mut u64) -> Result<ZoneText, (u64, String)> 
         find(name).ok_or_else(missing)
     };
     let (managed, present, spanned) = (number("managed")?, number("present")?, number("spanned")?);
+    if has_high && kind == ZoneKind::Device && present.value > 0 {
+        let text = "not modelled: memory in zone Movable of a kernel with HighMem";
+        return Err((present.line, text.to_owned()));
+    }
     for name in &WATERMARKS[..3] {
         number(name)?;
     }
@@ -212,6 +236,7 @@ fn numbered(zone: &ZoneInfo, line: &mut u64) -> Result<ZoneText, (u64, String)> 
     Ok(ZoneText {
         node: zone.node,
         kind,
+        name: zone.name.clone(),
         line: first,
         managed,
         present,

@@ -50,6 +50,17 @@ pub const PAGEBLOCK_ORDER: Order = Order(9);
 /// Orders a buddy keeps lists for: 0 to 10 (LB B.1, `NR_PAGE_ORDERS`).
 pub const NR_ORDERS: usize = 11;
 
+/// Sizes that a kernel's rules follow from. The allocator's own pages have [`PAGE_SIZE`] bytes and
+/// its pageblocks are of [`PAGEBLOCK_ORDER`], whatever these say: they are of the kernel whose
+/// limits are computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageRules {
+    /// `log2` of the bytes of a page: 12, on arm64 also 14 and 16, on ppc64 12 or 16.
+    pub shift: u8,
+    /// Order of a pageblock: 9 on x86-64, 5 where pages have 64 KiB and huge ones 2 MiB.
+    pub block_order: u8,
+}
+
 /// A page frame number: physical (or pool) address divided by [`PAGE_SIZE`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Pfn(pub u64);
@@ -110,6 +121,47 @@ pub enum Migratetype {
 pub const NR_MIGRATETYPES: usize = 5;
 /// Migratetypes with per-CPU lists (LB B.1, `MIGRATE_PCPTYPES`).
 pub const NR_PCP_MIGRATETYPES: usize = 3;
+
+impl Default for PageRules {
+    fn default() -> PageRules {
+        PageRules::OWN
+    }
+}
+
+impl PageRules {
+    /// Those of the allocator's own pages, and of Linux on x86-64.
+    pub const OWN: PageRules =
+        PageRules { shift: PAGE_SHIFT as u8, block_order: PAGEBLOCK_ORDER.0 };
+
+    /// KiB of a page.
+    #[inline]
+    pub const fn kbytes(self) -> u64 {
+        self.own_pages(PAGE_SIZE as u64 / 1024)
+    }
+
+    /// As many bytes as these pages have, in pages of [`PAGE_SIZE`].
+    #[inline]
+    pub const fn own_pages(self, pages: u64) -> u64 {
+        pages.saturating_mul(1 << self.beyond())
+    }
+
+    /// As many pages as these bytes have, in bytes of pages of [`PAGE_SIZE`].
+    #[inline]
+    pub const fn own_bytes(self, bytes: u64) -> u64 {
+        bytes >> self.beyond()
+    }
+
+    /// Pages of a pageblock.
+    #[inline]
+    pub const fn block_pages(self) -> u64 {
+        1 << if self.block_order < 32 { self.block_order } else { 31 }
+    }
+
+    const fn beyond(self) -> u32 {
+        let shift = (self.shift as u32).saturating_sub(PAGE_SHIFT);
+        if shift < 32 { shift } else { 31 }
+    }
+}
 
 impl Pfn {
     /// The address of the page where page 0 lies at the address `base`.

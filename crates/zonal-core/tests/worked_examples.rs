@@ -1,7 +1,7 @@
 //! The worked examples E1 to E9 of LB K: whole machines, from zone sizes to every derived value.
 
 use zonal_core::pcp::size::{BATCH_CAP_PAGES, HighFraction, HighInputs, batch, high_bounds};
-use zonal_core::types::ZoneKind;
+use zonal_core::types::{PageRules, ZoneKind};
 use zonal_core::vmstat::threshold::{drift_mark, normal, pressure};
 use zonal_core::zone::watermark::{
     LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MovableMin, SCALE_FACTOR_DEFAULT,
@@ -188,6 +188,7 @@ fn derive(example: &Example, rows: &[Row], row: &Row) -> [u64; 10] {
         movable: MovableMin::Capped,
         min_free_kbytes: example.min_free_kbytes,
         scale_factor: example.scale_factor,
+        page: PageRules::OWN,
     });
     let cpus = example.node_cpus.iter().sum();
     let chunk = batch(row.managed, BATCH_CAP_PAGES);
@@ -234,10 +235,11 @@ fn min_free_kbytes_of_the_worked_examples_follows_from_low_memory() {
         let low = || rows.iter().filter(|row| row.kind <= ZoneKind::Normal);
         // The first computation at boot: all high watermarks are still 0.
         let pages = lowmem_pages(low().map(|row| (row.managed, 0)));
-        let mut kbytes = min_free_kbytes(pages, None, MIN_FREE_KBYTES_CEILING).kbytes();
+        let mut kbytes =
+            min_free_kbytes(pages, None, MIN_FREE_KBYTES_CEILING, PageRules::OWN).kbytes();
         if example.thp {
             let zones = low().filter(|row| row.managed != 0).count();
-            kbytes = min_free_kbytes_for_thp(kbytes, zones as u32, pages);
+            kbytes = min_free_kbytes_for_thp(kbytes, zones as u32, pages, PageRules::OWN);
         }
         assert_eq!(kbytes, example.min_free_kbytes, "{}", example.name);
     }

@@ -18,6 +18,7 @@ use std::borrow::Cow;
 use zonal_core::alloc::Sysctl;
 use zonal_trace::{MachineDescription, PFN_LIMIT, PolledState, PolledZone};
 
+use crate::build::page_rules;
 use crate::settings::Settings;
 use crate::world::{Change, Changed};
 
@@ -54,7 +55,7 @@ pub fn altered(
         fraction: settings.value(Sysctl::HighFraction),
         factor,
         recorded_factor: factor,
-        min_free: before.iter().rev().chain(after).find_map(|poll| min_free_of(poll)),
+        min_free: before.iter().rev().chain(after).find_map(|poll| min_free_of(poll, machine)),
     };
     let mut altered = Altered::default();
     for pair in polls[first.saturating_sub(1)..].windows(2) {
@@ -94,7 +95,7 @@ impl Known {
     ) -> bool {
         let mut is_explained = true;
         if marks_differ(before, now) {
-            let min_free = min_free_of(now).filter(|value| self.min_free != Some(*value));
+            let min_free = min_free_of(now, machine).filter(|value| self.min_free != Some(*value));
             // After that, so that the distance is held against the new `min`.
             self.min_free = min_free.or(self.min_free);
             match self.factor_of(before, now) {
@@ -235,7 +236,7 @@ fn sharing(now: &PolledState) -> impl Iterator<Item = &PolledZone> {
 }
 
 /// `min_free_kbytes`, where each zone has its share of it: while no zone is boosted.
-fn min_free_of(now: &PolledState) -> Option<i64> {
+fn min_free_of(now: &PolledState, machine: &MachineDescription) -> Option<i64> {
     let mut all = sharing(now);
     if let (Some(only), None) = (all.next(), all.next())
         && only.boost.is_none()
@@ -251,7 +252,7 @@ fn min_free_of(now: &PolledState) -> Option<i64> {
     };
     let pages = (sum..=sum + now.zones.len() as u128)
         .find(|pages| sharing(now).all(|zone| has_share(*pages, zone)))?;
-    i64::try_from(pages * 4).ok()
+    i64::try_from(pages * u128::from(page_rules(machine).kbytes())).ok()
 }
 
 #[cfg(test)]

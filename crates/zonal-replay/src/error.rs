@@ -34,19 +34,6 @@ pub enum ReplayError {
         /// The zone's name.
         kind: String,
     },
-    /// The machine has other sizes of pages or pageblocks.
-    #[error(
-        "{machine}: the machine has pages of {page_size} bytes and pageblocks of order \
-         {pageblock_order}; --memory none can rebuild 4096 and 9 only"
-    )]
-    PageSize {
-        /// The recording.
-        machine: String,
-        /// Bytes of a page.
-        page_size: u32,
-        /// Order of a pageblock.
-        pageblock_order: u8,
-    },
     /// The kernel was built with a scale that no kernel can be built with.
     #[error("{machine}: a batch scale of {scale}, above 6")]
     BatchScale {

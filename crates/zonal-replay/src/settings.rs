@@ -16,6 +16,7 @@ use zonal_text::sysctl::{self, Document, Setting};
 use zonal_trace::Recording;
 
 use crate::error::ReplayError;
+use crate::zones::kinds;
 
 /// A sysctl that the model follows: name below `vm.`, the policy's key for the same, the kernel's
 /// default.
@@ -77,7 +78,12 @@ impl Settings {
     pub fn of(recording: &Recording) -> Result<Settings, ReplayError> {
         let files = recording.machine_files()?;
         let text = files.get("sysctl.txt").map(String::from_utf8_lossy).unwrap_or_default();
-        Ok(Settings::new(&sysctl::parse(&text)?))
+        let document = sysctl::parse(&text)?;
+        let mut settings = Settings::new(&document);
+        let ratios = document.setting(&format!("vm.{RATIO_NAME}")).and_then(Setting::numbers);
+        let named = named_ratios(&kinds(recording.description()), &ratios.unwrap_or_default());
+        settings.ratios = named.unwrap_or(settings.ratios);
+        Ok(settings)
     }
 
     /// What a text of sysctls says.
@@ -212,7 +218,14 @@ pub fn ratio_stored(written: i64) -> u32 {
     i32::try_from(written).map_or(0, lowmem_ratio_stored)
 }
 
-/// Which zones so many ratios are of. The file has one for each kind of zone that the kernel was
+/// The ratios of a kernel that has these zones; `None`: there are not as many.
+fn named_ratios(kinds: &[Option<ZoneKind>], numbers: &[u64]) -> Option<Vec<(ZoneKind, i64)>> {
+    let known = kinds.iter().zip(numbers);
+    let known = known.filter_map(|(kind, ratio)| Some(((*kind)?, i64::try_from(*ratio).ok()?)));
+    (kinds.len() == numbers.len()).then(|| known.collect())
+}
+
+/// Which zones so many ratios are of, where nothing names the kernel's zones. The file has one for each kind of zone that the kernel was
 /// built with, older kernels without the last (LB A.7). A kernel without DMA begins with DMA32, and
 /// ends with Movable and Device, which are 0.
 fn ratios_of(numbers: &[u64]) -> Vec<(ZoneKind, i64)> {
@@ -251,6 +264,27 @@ mod tests {
         );
         assert_eq!(settings.min_free_kbytes, Some(67584));
         assert_eq!(of("").recorded(&Policy::LINUX_6_18), []);
+    }
+
+    /// The file of an s390x kernel has three ratios, of DMA, Normal and Movable; that of a 32-bit
+    /// one four, of which the third is HighMem's.
+    #[test]
+    fn ratios_are_those_of_the_zones_that_the_kernel_has() {
+        let with = |names: &[&str], ratios: &[u64]| {
+            let zone = |kind: &&str| zonal_trace::ZoneDescription {
+                kind: (*kind).to_owned(),
+                ..Default::default()
+            };
+            let zones = names.iter().map(zone).collect();
+            let machine = zonal_trace::MachineDescription { zones, ..Default::default() };
+            named_ratios(&kinds(&machine), ratios)
+        };
+        let [dma, normal, movable] = [ZoneKind::Dma, ZoneKind::Normal, ZoneKind::Movable];
+        let of = |numbers| with(&["DMA", "Normal", "Movable"], numbers);
+        assert_eq!(of(&[200, 20, 0]), Some(vec![(dma, 200), (normal, 20), (movable, 0)]));
+        assert_eq!(of(&[200, 20, 0, 0]), None, "of another kernel");
+        let of = |numbers| with(&["DMA", "Normal", "HighMem", "Movable"], numbers);
+        assert_eq!(of(&[256, 20, 5, 0]), Some(vec![(dma, 256), (normal, 20), (movable, 5)]));
     }
 
     #[test]

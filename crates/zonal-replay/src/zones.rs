@@ -1,6 +1,10 @@
 //! Which zone and node a recorded page frame is in.
 
+use zonal_core::types::ZoneKind;
 use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
+
+/// Memory of 32-bit kernels above what they map for good (LB A.2).
+const HIGH: &str = "HighMem";
 
 /// The populated zones of a recorded machine, by ascending page frame.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +31,26 @@ pub struct ZoneAt {
     pub batch: u64,
     /// The largest limit of a list that was recorded; 0 if unknown.
     pub list_high: u64,
+}
+
+/// The core's kind for a zone of this name. Memory that a 32-bit kernel does not map for good stands
+/// in the core's movable zone, by whose rules it is kept; what else such a kernel may have is not
+/// modelled, nor are unknown names.
+pub fn kind_of(machine: &MachineDescription, name: &str) -> Option<ZoneKind> {
+    let has_high = machine.zones.iter().any(|zone| zone.kind == HIGH);
+    match name {
+        HIGH => Some(ZoneKind::Movable),
+        "Movable" | "Device" if has_high => None,
+        name => ZoneKind::from_name(name),
+    }
+}
+
+/// The kinds of zones that the kernel was built with, in its order; `None`: one of no use to the
+/// core.
+pub fn kinds(machine: &MachineDescription) -> Vec<Option<ZoneKind>> {
+    let first = machine.zones.first().map(|zone| zone.node);
+    let of_first = machine.zones.iter().filter(|zone| Some(zone.node) == first);
+    of_first.map(|zone| kind_of(machine, &zone.kind)).collect()
 }
 
 /// The zone in a sample.

@@ -377,7 +377,7 @@ fn with_guard(
     output: Output,
 ) -> anyhow::Result<Recorded> {
     let options = options(args);
-    if options.cold {
+    if Touched::by(&Roots::default(), &options).sysctl.is_some() {
         output::note("keeping the per-CPU lists small for two seconds");
     }
     let mut recorder = Recorder::begin(Roots::default(), options, guard)?;

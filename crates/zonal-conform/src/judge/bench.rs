@@ -47,8 +47,14 @@ impl<'a> Bench<'a> {
         for settings in settings {
             let writes = settings.writes(capture.release, &kinds)?;
             let mut least = usize::MAX;
-            for movable in capture.release.movable_mins() {
+            // HighMem never had a share of the minimum (LB C.2).
+            let movable_mins = match shape.has_high {
+                true => &[MovableMin::Capped][..],
+                false => capture.release.movable_mins(),
+            };
+            for movable in movable_mins {
                 let policy = capture.release.policy(settings.thp().unwrap_or(true), *movable);
+                let policy = policy.with_pages(capture.page);
                 let computed = shape.compute(&policy, &managed, &writes)?;
                 let checks = compared::checks(capture, capture.main(), &computed.zones);
                 least = least.min(checks.iter().filter(|(_, _, check)| !check.holds()).count());
@@ -61,7 +67,7 @@ impl<'a> Bench<'a> {
             wrong.push(least);
         }
         let (_, bench, movable) = best.expect("there is at least one rule and one text");
-        if capture.release.movable_mins().len() > 1 {
+        if capture.release.movable_mins().len() > 1 && !bench.shape.has_high {
             let reason =
                 format!("taken from the capture: {movable:?}; {} may have either", capture.release);
             case.skip("rule of movable zones", reason);
@@ -109,6 +115,7 @@ fn shape(capture: &Capture) -> Shape {
         distances: capture.distances.clone(),
         node_cpus: capture.nodes.iter().map(|node| node.cpus.clone()).collect(),
         zones: zones.iter().map(|zone| (capture.node_index(zone.node), zone.kind)).collect(),
+        has_high: capture.main().has_high(),
     }
 }
 

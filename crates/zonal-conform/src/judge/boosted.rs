@@ -36,7 +36,7 @@ pub fn boost(
     let mut watermarks = limits.watermarks;
     for _ in 0..BOOSTS_MAX {
         let before = watermarks.boost;
-        watermarks.raise_boost(managed, factor);
+        watermarks.raise_boost(managed, factor, bench.policy.page);
         if watermarks.boost == before {
             return None;
         }

@@ -110,6 +110,8 @@ pub struct Settled {
     pub watermarks: Vec<Watermarks>,
     /// Rows of `protection`.
     pub protection: Vec<Vec<i64>>,
+    /// Whether none of them follows from sizes that are not known, in place of one that cannot be.
+    pub is_certain: bool,
 }
 
 impl Settled {
@@ -128,6 +130,7 @@ impl Settled {
         Settled {
             watermarks: computed.iter().map(|limits| limits.watermarks).collect(),
             protection: computed.iter().enumerate().map(row).collect(),
+            is_certain: true,
         }
     }
 }

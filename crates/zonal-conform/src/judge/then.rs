@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::model::{Computed, Shape};
 use crate::place::Number;
 use crate::report::{Case, Check, SizeThen};
-use crate::stale::{Evidence, Lists, Rules};
+use crate::stale::{Evidence, Lists, Rules, first_where};
 use crate::zones::{ListText, ZoneFile, ZoneText, name};
 
 /// Lists of a zone from which a limit that most of them print is certain.
@@ -34,6 +34,7 @@ pub fn find(bench: &Bench<'_>, file: &ZoneFile, now: &Computed) -> Result<Option
         min_free_kbytes: bench.written(Sysctl::MinFreeKbytes) as u32,
         scale_factor: bench.written(Sysctl::WatermarkScaleFactor) as u32,
         movable: bench.policy.watermark.movable_min,
+        page: bench.policy.page,
     };
     // Memory usually comes and seldom goes; and limits of lists are also computed apart from marks,
     // when CPUs come and go.
@@ -195,7 +196,8 @@ pub fn judge(
         limits.iter().any(|limit| row(&limit))
     };
     let printed = |index| now_holds(index) || possible(bench, file, then, index);
-    Ok(Some(Settled::new(bench.capture, file, &before.zones, printed)))
+    let is_certain = (0..file.zones.len()).all(printed);
+    Ok(Some(Settled { is_certain, ..Settled::new(bench.capture, file, &before.zones, printed) }))
 }
 
 /// Judges a zone by what is computed for sizes of now, of then, and for both with a CPU more.
@@ -254,7 +256,7 @@ fn explain(file: &ZoneFile, then: &Then, explained: u64, case: &mut Case) {
             case.sizes_then.push(SizeThen {
                 file: file.file.clone(),
                 node: zone.node,
-                zone: zone.kind.name(),
+                zone: zone.name.clone(),
                 managed: zone.managed.value,
                 managed_then: *managed_then,
             });
@@ -295,11 +297,13 @@ pub fn thresholds(bench: &Bench<'_>, thens: &[Then], case: &mut Case) {
     for file in &bench.capture.zoneinfo {
         for (index, zone) in file.zones.iter().enumerate() {
             let (least, most, known) = at_boot(thens, index, zone);
-            let of = |managed| u64::from(threshold::normal(managed, cpus));
+            let of =
+                |managed| u64::from(threshold::normal(bench.policy.page.own_pages(managed), cpus));
             let now = of(zone.managed.value);
             for (list, printed) in zone.lists.iter().filter_map(|l| Some((l, l.threshold?))) {
                 let what = format!("{} cpu {} vm stats threshold", name(zone), list.cpu);
-                let then = (of(least)..=of(most)).contains(&printed.value);
+                let then = first_where(least, most, |managed| of(managed) >= printed.value)
+                    .is_some_and(|managed| of(managed) == printed.value);
                 if printed.value == now || !then {
                     case.check(number(&file.file, printed.line, what, printed.value, now));
                 } else if known && of(least) == of(most) {

@@ -164,7 +164,7 @@ impl Machine<'_> {
     /// that are not too small for it (LB A.5, with the high watermarks still zero).
     pub fn grouping(&self, policy: &Policy) -> bool {
         let pages = self.zones.iter().map(|zone| zone.present).sum();
-        policy.mobility_grouping.resolve(pages)
+        policy.mobility_grouping.resolve(pages, policy.page)
     }
 
     /// Pages a pcp's largest stack must hold: what the limits of LB E.4 allow, and the largest

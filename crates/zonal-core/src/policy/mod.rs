@@ -24,7 +24,7 @@ use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tune::PcpParams;
 use crate::pcp::tuning::Tuning;
 use crate::platform::{FixedPolicy, Platform};
-use crate::types::{NR_ZONE_KINDS, Order, PAGEBLOCK_PAGES, PageCount, choice};
+use crate::types::{NR_ZONE_KINDS, Order, PageCount, PageRules, choice};
 use crate::vmstat::variant::{NumaPolicy, StatPolicy};
 use crate::zone::watermark::{MovableMin, ReserveRights};
 use recompute::Recompute;
@@ -62,6 +62,8 @@ pub struct Policy {
     pub numa: NumaPolicy,
     /// Whether NUMA events are counted: the sysctl `numa_stat` at the start.
     pub numa_stat: bool,
+    /// The pages and pageblocks that limits follow from.
+    pub page: PageRules,
 }
 
 /// Per-CPU lists (LB E).
@@ -225,16 +227,25 @@ choice! {
 
 impl Grouping {
     /// The decision for a machine with this many pages above its high watermarks.
-    pub fn resolve(self, pages: u64) -> bool {
+    pub fn resolve(self, pages: u64, page: PageRules) -> bool {
         match self {
             Grouping::On => true,
             Grouping::Off => false,
-            Grouping::Auto => pages >= PAGEBLOCK_PAGES * MIGRATE_TYPES,
+            Grouping::Auto => pages >= page.block_pages() * MIGRATE_TYPES,
         }
     }
 }
 
 impl Policy {
+    /// The same for a kernel with such pages, whose batches are capped by bytes (LB E.3).
+    #[must_use]
+    pub fn with_pages(mut self, page: PageRules) -> Policy {
+        let bytes = self.page.own_pages(self.pcp.batch_cap_pages);
+        self.pcp.batch_cap_pages = page.own_bytes(bytes).max(1);
+        self.page = page;
+        self
+    }
+
     /// The policy as a constant of a platform, for builds that have no other.
     ///
     /// ```

@@ -12,7 +12,7 @@ use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::owner::Pageblocks;
 use crate::pcp::size::{BATCH_CAP_PAGES, CacheSlice, HighFraction, SizeRule};
 use crate::pcp::tuning::Tuning;
-use crate::types::PAGEBLOCK_ORDER;
+use crate::types::{PAGEBLOCK_ORDER, PageRules};
 use crate::vmstat::variant::{NumaPolicy, Refresh, StatPolicy};
 use crate::zone::watermark::{
     BOOST_FACTOR_DEFAULT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MovableMin, ReserveRights,
@@ -126,6 +126,7 @@ impl Policy {
         stat: StatPolicy::V6_6,
         numa: NumaPolicy::V5_14,
         numa_stat: true,
+        page: PageRules::OWN,
     };
 
     /// The RFC of April 2026 on 6.19: CPUs own pageblocks, and have no lists

@@ -298,6 +298,10 @@ pub const SETTINGS: &[Setting] = &[
     setting!("numa.enable", numa.enable: NumaEnable,
         "whether vm.numa_stat switches NUMA events while the allocator runs (4.15)"),
     setting!("numa.stat", numa_stat: bool, "whether NUMA events are counted"),
+    setting!("page.shift", page.shift: u8 in 12..=20,
+        "log2 of the bytes of a page that limits follow from; the allocator's own have 4 KiB"),
+    setting!("page.block", page.block_order: u8 in 0..=14,
+        "order of a pageblock that limits follow from; the allocator's own are of order 9"),
 ];
 
 /// Sysctls are C ints.

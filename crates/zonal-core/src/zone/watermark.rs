@@ -19,8 +19,8 @@ use core::fmt;
 
 use crate::gfp::AllocFlags;
 use crate::types::{
-    Migratetype, NR_MIGRATETYPES, NR_ORDERS, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PAGE_SIZE,
-    PAGEBLOCK_PAGES, ZoneKind, choice, isqrt,
+    Migratetype, NR_MIGRATETYPES, NR_ORDERS, NR_PCP_MIGRATETYPES, NR_ZONE_KINDS, Order, PageRules,
+    ZoneKind, choice, isqrt,
 };
 
 /// Smallest computed `min_free_kbytes` (LB C.1).
@@ -38,7 +38,6 @@ pub const LOWMEM_RATIO_DEFAULT: [u32; NR_ZONE_KINDS] = [256, 256, 32, 0, 0];
 
 /// Denominator of the two factors above.
 pub const FACTOR_UNIT: u64 = 10_000;
-const PAGE_KBYTES: u64 = PAGE_SIZE as u64 / 1024;
 
 /// A watermark, as an index into the stored four.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -96,6 +95,8 @@ pub struct WatermarkInputs {
     pub min_free_kbytes: u32,
     /// The sysctl, in 1/10000 of the zone.
     pub scale_factor: u32,
+    /// The size of a page.
+    pub page: PageRules,
 }
 
 choice! {
@@ -193,8 +194,13 @@ pub fn lowmem_pages(zones: impl IntoIterator<Item = (u64, u64)>) -> u64 {
 /// `min_free_kbytes` for that much low memory, given the value written by a user if any (LB C.1).
 /// The written value wins unless the formula's, before its bounds, is larger. `ceiling` is
 /// [`MIN_FREE_KBYTES_CEILING`] or its older value.
-pub fn min_free_kbytes(lowmem_pages: u64, user: Option<u32>, ceiling: u32) -> MinFree {
-    let computed = isqrt(lowmem_pages * PAGE_KBYTES * 16);
+pub fn min_free_kbytes(
+    lowmem_pages: u64,
+    user: Option<u32>,
+    ceiling: u32,
+    page: PageRules,
+) -> MinFree {
+    let computed = isqrt(lowmem_pages * page.kbytes() * 16);
     match user {
         Some(user) if computed <= u64::from(user) => MinFree::KeptUser { user, computed },
         _ => {
@@ -218,10 +224,15 @@ impl MinFree {
 /// for each pair of the three ordinary migratetypes, so that types need not share a pageblock; at
 /// most a twentieth of low memory, and never lowered. `low_zones` counts populated zones up to
 /// Normal, of all nodes.
-pub fn min_free_kbytes_for_thp(current_kbytes: u32, low_zones: u32, lowmem_pages: u64) -> u32 {
+pub fn min_free_kbytes_for_thp(
+    current_kbytes: u32,
+    low_zones: u32,
+    lowmem_pages: u64,
+    page: PageRules,
+) -> u32 {
     let blocks = 2 + NR_PCP_MIGRATETYPES * NR_PCP_MIGRATETYPES;
-    let wanted = PAGEBLOCK_PAGES * u64::from(low_zones) * blocks as u64;
-    let kbytes = wanted.min(lowmem_pages / 20) * PAGE_KBYTES;
+    let wanted = page.block_pages() * u64::from(low_zones) * blocks as u64;
+    let kbytes = wanted.min(lowmem_pages / 20) * page.kbytes();
     current_kbytes.max(u32::try_from(kbytes).unwrap_or(u32::MAX))
 }
 
@@ -235,12 +246,13 @@ impl Watermarks {
             movable,
             min_free_kbytes: 0,
             scale_factor: 0,
+            page: PageRules::OWN,
         })
     }
 
     /// The watermarks of one zone; the boost becomes zero (LB C.2).
     pub fn compute(zone: &WatermarkInputs) -> Watermarks {
-        let pages_min = zone.min_free_kbytes / PAGE_KBYTES as u32;
+        let pages_min = zone.min_free_kbytes / zone.page.kbytes() as u32;
         let share = mul_div(pages_min, zone.managed, zone.lowmem_managed);
         // No reclaimer is woken for a movable zone's min, so it is only a token; the gap still
         // follows from the uncapped share (LB C.2).
@@ -272,16 +284,17 @@ impl Watermarks {
     /// Raises the boost by a pageblock, up to `factor` of the stored high watermark, because a
     /// pageblock of another type had to be broken into (LB C.4). `false`, and no change, where
     /// boosting is off or the zone too small to gain from it.
-    pub fn raise_boost(&mut self, managed: u64, factor: u32) -> bool {
-        if factor == 0 || managed < 4 * PAGEBLOCK_PAGES {
+    pub fn raise_boost(&mut self, managed: u64, factor: u32, page: PageRules) -> bool {
+        let block = page.block_pages();
+        if factor == 0 || managed < 4 * block {
             return false;
         }
         let boost_max = mult_frac(self.high, factor.into(), FACTOR_UNIT);
         if boost_max == 0 {
             return false;
         }
-        let boost_max = boost_max.max(PAGEBLOCK_PAGES);
-        self.boost = (self.boost + PAGEBLOCK_PAGES).min(boost_max);
+        let boost_max = boost_max.max(block);
+        self.boost = (self.boost + block).min(boost_max);
         true
     }
 

@@ -83,13 +83,13 @@ impl Setup {
 /// C.1).
 fn min_free_kbytes(policy: &Policy, zones: &[ZoneSpec]) -> Option<u32> {
     let pages: u64 = zones.iter().map(|zone| zone.present).sum();
-    let ceiling = policy.watermark.min_free_max_kbytes;
-    let by_rule = watermark::min_free_kbytes(pages, None, ceiling).kbytes();
+    let (ceiling, page) = (policy.watermark.min_free_max_kbytes, policy.page);
+    let by_rule = watermark::min_free_kbytes(pages, None, ceiling, page).kbytes();
     match policy.watermark.min_free {
         MinFreeRule::Linux { thp: true } => {
             let high = 3 * u64::from(by_rule) / 4 / 2;
             let above = pages.saturating_sub(high);
-            Some(watermark::min_free_kbytes_for_thp(by_rule, zones.len() as u32, above))
+            Some(watermark::min_free_kbytes_for_thp(by_rule, zones.len() as u32, above, page))
         }
         MinFreeRule::Linux { thp: false } | MinFreeRule::LinuxThpOff => Some(by_rule),
         MinFreeRule::Kbytes(kbytes) => Some(kbytes),

@@ -9,6 +9,7 @@ use super::cost::{HoldCost, Prices, WaitCheck};
 use super::row::{self, Row};
 use super::saving::ModelError;
 use super::verdict::{Case, Verdict};
+use crate::build::page_rules;
 use crate::error::ReplayError;
 use crate::error::chain;
 use crate::locks::LockWaits;
@@ -218,7 +219,8 @@ pub(super) fn measure(
     let faults = as_recorded.faults.clone();
     let error = error_of(machine, &as_recorded.judged, &what_if.kernel().judged);
     let prices = Prices::new(cost, &what_if, &as_recorded);
-    let recorded = Row::recorded(as_recorded.counts, prices.contention(&as_recorded, 1, seconds));
+    let contention = prices.contention(&as_recorded, 1, seconds);
+    let recorded = Row::recorded(as_recorded.counts, contention, page_rules(machine));
     let modelled_us_per_s = recorded.contention.wait_us_per_s;
     let beside = Beside { what_if: &what_if, prices: &prices, error, recorded: &recorded };
     let mut rows = Vec::new();

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
+use zonal_core::types::PageRules;
 
 use super::changes::Change;
 use super::cost::Contention;
@@ -69,6 +70,9 @@ pub struct Row {
     /// What else it changes.
     #[serde(skip)]
     pub about: String,
+    /// The size of a page.
+    #[serde(skip)]
+    pub(super) page: PageRules,
 }
 
 /// The line that sets it.
@@ -86,8 +90,13 @@ pub(crate) fn quoted(setting: &str) -> Cow<'_, str> {
 
 impl Row {
     /// The trace as it was recorded.
-    pub(super) fn recorded(counts: TrialCounts, contention: Contention) -> Row {
-        Row { change: "as recorded".to_owned(), counts, contention, ..Row::default() }
+    pub(super) fn recorded(counts: TrialCounts, contention: Contention, page: PageRules) -> Row {
+        Row { change: "as recorded".to_owned(), counts, contention, page, ..Row::default() }
+    }
+
+    /// MiB of pages.
+    fn mib(&self, pages: f64) -> f64 {
+        pages * self.page.kbytes() as f64 / 1024.0
     }
 
     /// A change beside the recorded run.
@@ -116,7 +125,7 @@ impl Row {
             reclaim_saving_percent_of_cpu: of_reclaim,
             saving_percent_of_time: of_time,
             lock_holds_percent: (holds * 100.0).round() / 100.0,
-            memory_mib_worst: (more as f64 / 256.0 * 100.0).round() / 100.0,
+            memory_mib_worst: (recorded.mib(more as f64) * 100.0).round() / 100.0,
             is_worse,
             is_own: change.is_own,
             refused_more,
@@ -277,7 +286,7 @@ fn reason(row: &Row, recorded: &Row, holds: f64) -> String {
         parts.push(format!("{holds:+.0} % lock holds"));
     }
     if pages.unsigned_abs() * 50 > before.list_pages_mean {
-        parts.push(format!("{:+.1} MiB on lists", pages as f64 / 256.0));
+        parts.push(format!("{:+.1} MiB on lists", recorded.mib(pages as f64)));
     }
     if row.saving_percent_of_time.mid >= WORTH_PERCENT {
         parts.push(format!("{:.1} % of the time less waiting", row.saving_percent_of_time.mid));

@@ -7,6 +7,7 @@ use super::one::{Advice, AdvisedOn, Measured, Options, advise, measure};
 use super::row::{self, Row, median};
 use super::saving::{ModelError, Saving};
 use super::verdict::{Case, Verdict};
+use crate::build::page_rules;
 use crate::error::ReplayError;
 use crate::progress::Watch;
 use crate::settings::Settings;
@@ -90,8 +91,9 @@ fn fits(first: &Recording, other: &Recording) -> Result<(), ReplayError> {
     .into_iter()
     .find(|(_, of_first, of_other)| of_first != of_other)
     .or_else(|| {
-        let mib = |pages: u64| format!("{} MiB", pages / 256);
-        is_other_memory.then(|| ("memory", mib(of_a), mib(of_b)))
+        let mib =
+            |machine, pages: u64| format!("{} MiB", (page_rules(machine).kbytes() * pages) >> 10);
+        is_other_memory.then(|| ("memory", mib(a, of_a), mib(b, of_b)))
     });
     let Some((what, expected, found)) = differing else { return Ok(()) };
     let (first, other) = (a.name.clone(), b.name.clone());

@@ -20,7 +20,7 @@ use zonal_core::machine::{Layout, Machine, ZoneSpec};
 use zonal_core::platform::{Platform, Step};
 use zonal_core::policy::{MinFreeRule, Policy};
 use zonal_core::sync::{LockWord, Wait};
-use zonal_core::types::{CpuId, NodeId, ZoneKind};
+use zonal_core::types::{CpuId, NodeId, PageRules};
 use zonal_core::zone::state::Zone;
 use zonal_core::zone::watermark::{MovableMin, Watermark};
 use zonal_lab::records::Records;
@@ -28,7 +28,7 @@ use zonal_trace::MachineDescription;
 
 use crate::error::ReplayError;
 use crate::settings::Settings;
-use crate::zones::{ZoneAt, ZoneMap};
+use crate::zones::{ZoneAt, ZoneMap, kind_of};
 
 /// Cache that counts as one CPU's own where the recording says that it is large enough to keep a
 /// batch of free pages in (LB E.5), or says nothing: servers have that much.
@@ -140,16 +140,9 @@ impl Plan {
         policy: Policy,
     ) -> Result<Plan, ReplayError> {
         machine.require_zones()?;
-        if machine.page_size != 4096 || machine.pageblock_order != 9 {
-            return Err(ReplayError::PageSize {
-                machine: machine.name.clone(),
-                page_size: machine.page_size,
-                pageblock_order: machine.pageblock_order,
-            });
-        }
         let mut zones = Vec::new();
         for zone in map.zones() {
-            let Some(kind) = ZoneKind::from_name(&zone.kind) else {
+            let Some(kind) = kind_of(machine, &zone.kind) else {
                 let (machine, kind) = (machine.name.clone(), zone.kind.clone());
                 return Err(ReplayError::ZoneKind { machine, kind });
             };
@@ -163,7 +156,7 @@ impl Plan {
                 present,
             });
         }
-        let mut policy = policy;
+        let mut policy = policy.with_pages(page_rules(machine));
         let asked = policy.changes().any(|change| change.setting.key == SCALE_MAX);
         let built_with = machine.flags.batch_scale_max.filter(|_| !asked);
         if let (true, Some(scale)) = (follows_linux(&policy), built_with) {
@@ -225,6 +218,16 @@ pub struct Rebuilt<'a> {
     pub allocator: Allocator<'a, Script>,
 }
 
+/// The sizes that the recorded kernel's rules follow from. The model's pageblocks have 512 pages
+/// whatever they are; which pageblock a page is in matters where migratetypes mix.
+pub fn page_rules(machine: &MachineDescription) -> PageRules {
+    match machine.page_size {
+        // A description without a recording behind it.
+        0 => PageRules::OWN,
+        size => PageRules { shift: size.ilog2() as u8, block_order: machine.pageblock_order },
+    }
+}
+
 /// Whether a policy is to give the recorded kernel's marks.
 pub fn follows_linux(policy: &Policy) -> bool {
     matches!(policy.watermark.min_free, MinFreeRule::Linux { .. })
@@ -258,7 +261,8 @@ pub fn set_watermarks(
     let sum = sum_of_min(machine, map, movable);
     let (mut best, mut best_off) = (i64::from(by_rule), off_by_rule);
     // Each zone's share is rounded down, so the sum may miss up to one page for each.
-    let sums = (sum..=sum + map.zones().len() as u64).map(|pages| pages as i64 * 4);
+    let kbytes = allocator.policy().page.kbytes() as i64;
+    let sums = (sum..=sum + map.zones().len() as u64).map(|pages| pages as i64 * kbytes);
     for kbytes in settings.min_free_kbytes.into_iter().chain(sums) {
         // What the core refuses cannot have been in force.
         if allocator.set(Sysctl::MinFreeKbytes, kbytes).is_err() {

@@ -180,7 +180,8 @@ impl Reclaim {
         // is promised for it.
         let is_sane = self.own_min_free.is_some_and(|own| then.keeps_enough(self.now, own));
         let of_waits = self.waits.filter(|_| is_sane).map(|waits| {
-            waits.saving(share, self.counters.reclaimed, self.seconds, self.near(least).count())
+            let reclaimed_kib = self.counters.reclaimed as f64 * self.marks.kbytes();
+            waits.saving(share, reclaimed_kib, self.seconds, self.near(least).count())
         });
         MarksSaving { of_cpu: self.spent(share), of_time: of_waits.unwrap_or_default() }
     }
@@ -217,7 +218,7 @@ impl Reclaim {
         });
         let [reserved, of_own] = self.reserved;
         let of_lowmem = (reserved / of_own.max(1) >= WRONG_TIMES as u64).then(|| {
-            let mib = |pages: u64| pages as f64 / 256.0;
+            let mib = |pages: u64| self.marks.kbytes() * pages as f64 / 1024.0;
             format!(
                 "vm.lowmem_reserve_ratio keeps {:.0} MiB of lower zones from what any zone could \
                  serve, the kernel's own {:.0}",

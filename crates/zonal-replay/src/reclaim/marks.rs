@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use zonal_core::alloc::Sysctl;
-use zonal_core::types::{NR_ZONE_KINDS, ZoneKind};
+use zonal_core::types::{NR_ZONE_KINDS, PageRules, ZoneKind};
 use zonal_core::zone::watermark::{
     BOOST_FACTOR_DEFAULT, FACTOR_UNIT, LOWMEM_RATIO_DEFAULT, MIN_FREE_KBYTES_CEILING, MovableMin,
     SCALE_FACTOR_DEFAULT, WatermarkInputs, Watermarks, lowmem_pages, lowmem_reserves,
@@ -23,8 +23,9 @@ use zonal_core::zone::watermark::{
 use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
 
 use super::wakes::Wakes;
+use crate::build::page_rules;
 use crate::settings::ratio_stored;
-use crate::zones::polled_zone;
+use crate::zones::{kind_of, polled_zone};
 
 /// A zone whose free pages never came nearer to its high watermark than this part of it was not
 /// short of pages: its marks kept nothing free.
@@ -103,6 +104,8 @@ impl MarkSettings {
 pub struct Marks {
     /// Pages that the minimum is shared out over.
     lowmem: u64,
+    /// The size of a page.
+    page: PageRules,
     /// The zones.
     short: Vec<Short>,
 }
@@ -132,7 +135,7 @@ impl Marks {
     ) -> Marks {
         let from = polls.partition_point(|poll| poll.t_begin_ns < start_ns);
         let polls = &polls[from..];
-        let zones = machine.zones.iter().filter_map(|zone| Some((kind(zone)?, zone)));
+        let zones = machine.zones.iter().filter_map(|zone| Some((kind(machine, zone)?, zone)));
         let zones: Vec<(ZoneKind, &ZoneDescription)> = zones.collect();
         let shares = |(kind, zone): &(ZoneKind, &ZoneDescription)| {
             (*kind != ZoneKind::Movable).then_some(zone.managed)
@@ -153,14 +156,19 @@ impl Marks {
                 false => short.extend(of_zones.map_while(|zone| zone)),
             }
         }
-        Marks { lowmem, short }
+        Marks { lowmem, page: page_rules(machine), short }
+    }
+
+    /// KiB of a page.
+    pub fn kbytes(&self) -> f64 {
+        self.page.kbytes() as f64
     }
 
     /// Pages that stay free in these zones under `settings`.
     pub fn kept(&self, settings: MarkSettings) -> Kept {
         let mut kept = Kept::default();
         for zone in &self.short {
-            let marks = of_zone((zone.kind, zone.managed), self.lowmem, settings);
+            let marks = of_zone((zone.kind, zone.managed), (self.lowmem, self.page), settings);
             let reserve = reserve(zone.kind, &zone.of_node, settings);
             let boost = zone.boost(marks.high, settings.boost_factor);
             let of = |mark: u64| {
@@ -175,7 +183,7 @@ impl Marks {
 
     /// Pages of all zones that lowmem reserves keep from what fills memory.
     pub fn reserved(machine: &MachineDescription, settings: MarkSettings) -> u64 {
-        let zones = machine.zones.iter().filter_map(|zone| Some((kind(zone)?, zone)));
+        let zones = machine.zones.iter().filter_map(|zone| Some((kind(machine, zone)?, zone)));
         let of = |(kind, zone): (ZoneKind, &ZoneDescription)| {
             reserve(kind, &managed(machine, zone.node), settings).min(zone.managed)
         };
@@ -225,7 +233,7 @@ impl Short {
 fn managed(machine: &MachineDescription, node: u32) -> [u64; NR_ZONE_KINDS] {
     let mut all = [0; NR_ZONE_KINDS];
     let own = machine.zones.iter().filter(|zone| zone.node == node);
-    let own = own.filter_map(|zone| Some((kind(zone)?, zone.managed)));
+    let own = own.filter_map(|zone| Some((kind(machine, zone)?, zone.managed)));
     own.for_each(|(kind, managed)| all[kind.index()] = managed);
     all
 }
@@ -236,12 +244,17 @@ fn reserve(kind: ZoneKind, of_node: &[u64; NR_ZONE_KINDS], settings: MarkSetting
     reserves[kind.index()][ZoneKind::Movable.index()]
 }
 
-fn kind(zone: &ZoneDescription) -> Option<ZoneKind> {
-    let kind = ZoneKind::from_name(&zone.kind)?;
+fn kind(machine: &MachineDescription, zone: &ZoneDescription) -> Option<ZoneKind> {
+    let kind = kind_of(machine, &zone.kind)?;
     (zone.managed > 0 && kind != ZoneKind::Device).then_some(kind)
 }
 
-fn of_zone((kind, managed): (ZoneKind, u64), lowmem: u64, settings: MarkSettings) -> Watermarks {
+/// The marks of a zone, where the minimum is shared out over `lowmem` pages of a size.
+fn of_zone(
+    (kind, managed): (ZoneKind, u64),
+    (lowmem, page): (u64, PageRules),
+    settings: MarkSettings,
+) -> Watermarks {
     // A recording may say anything; the kernel takes 31 bits.
     let bits = |value: i64| u32::try_from(value).unwrap_or(0).min(i32::MAX as u32);
     Watermarks::compute(&WatermarkInputs {
@@ -251,16 +264,19 @@ fn of_zone((kind, managed): (ZoneKind, u64), lowmem: u64, settings: MarkSettings
         movable: MovableMin::Capped,
         min_free_kbytes: bits(settings.min_free_kbytes),
         scale_factor: bits(settings.scale_factor),
+        page,
     })
 }
 
 /// What the kernel itself would choose for `vm.min_free_kbytes`, with transparent huge pages.
 pub fn own_min_free(machine: &MachineDescription) -> Option<i64> {
-    let low = |zone: &&ZoneDescription| kind(zone).is_some_and(|kind| kind <= ZoneKind::Normal);
+    let low =
+        |zone: &&ZoneDescription| kind(machine, zone).is_some_and(|kind| kind <= ZoneKind::Normal);
     let zones: Vec<&ZoneDescription> = machine.zones.iter().filter(low).collect();
     let pages = lowmem_pages(zones.iter().map(|zone| (zone.managed, 0)));
-    let first = min_free_kbytes(pages, None, MIN_FREE_KBYTES_CEILING).kbytes();
-    let own = min_free_kbytes_for_thp(first, zones.len() as u32, pages);
+    let page = page_rules(machine);
+    let first = min_free_kbytes(pages, None, MIN_FREE_KBYTES_CEILING, page).kbytes();
+    let own = min_free_kbytes_for_thp(first, zones.len() as u32, pages, page);
     (pages > 0).then_some(own.into())
 }
 
@@ -281,7 +297,7 @@ pub(super) mod tests {
         let zone = |(kind, managed): (&str, u64)| {
             let settings = MarkSettings { min_free_kbytes: 67_584, ..NOW };
             let of = ZoneKind::from_name(kind).unwrap();
-            let marks = of_zone((of, managed), 6_171_025, settings);
+            let marks = of_zone((of, managed), (6_171_025, PageRules::OWN), settings);
             let kind = kind.to_owned();
             let Watermarks { min, low, high, .. } = marks;
             ZoneDescription { kind, managed, min, low, high, ..ZoneDescription::default() }

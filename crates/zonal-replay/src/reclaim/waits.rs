@@ -14,9 +14,6 @@ use super::Share;
 use crate::advise::{PRICE_FACTOR, Saving};
 use crate::readings;
 
-/// Bytes of a page, in KiB.
-const PAGE_KIB: f64 = 4.0;
-
 /// What the kernel counted between two readings of its files. Of all tasks of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
@@ -46,14 +43,14 @@ impl Waits {
         })
     }
 
-    /// What is saved where such a share of `reclaimed` pages stays, in percent of `seconds`.
+    /// What is saved where such a share of what was reclaimed stays, in percent of `seconds`.
     /// `samples`: how many pages the least share was found by.
-    pub fn saving(&self, share: Share, reclaimed: u64, seconds: f64, samples: usize) -> Saving {
+    pub fn saving(&self, share: Share, reclaimed_kib: f64, seconds: f64, samples: usize) -> Saving {
         let waited = percent(self.disk_us, seconds);
-        let read = self.read_kib as f64 / PAGE_KIB;
-        let all = read + self.written_kib as f64 / PAGE_KIB;
-        let of = |share: f64, pages: f64| match pages > 0.0 {
-            true => (share * reclaimed as f64 / pages).min(1.0) * waited,
+        let read = self.read_kib as f64;
+        let all = read + self.written_kib as f64;
+        let of = |share: f64, kib: f64| match kib > 0.0 {
+            true => (share * reclaimed_kib / kib).min(1.0) * waited,
             false => 0.0,
         };
         // Two standard errors of a count.
@@ -124,19 +121,19 @@ mod tests {
         let waits = Waits { disk_us: 6_000_000, read_kib: 4000, ..Waits::default() };
         let half = Share { least: 0.5, most: 0.5 };
         let many = 1_000_000;
-        let saving = waits.saving(half, 1000, 10.0, many);
+        let saving = waits.saving(half, 4000.0, 10.0, many);
         assert_eq!((saving.mid, saving.high), (30.0, 45.0));
         assert!((saving.low - 30.0 / 1.5).abs() < 0.1, "{saving:?}");
         // Perhaps the waits were for what was written.
         let written = Waits { written_kib: 12_000, ..waits };
-        let told = written.saving(half, 1000, 10.0, many);
+        let told = written.saving(half, 4000.0, 10.0, many);
         assert!(told.low < 5.01 && told.mid == 30.0, "{told:?}");
         // More than all of the waiting is never saved, and few samples promise nothing.
-        let all = waits.saving(Share { least: 1.0, most: 1.0 }, 9000, 10.0, 4);
+        let all = waits.saving(Share { least: 1.0, most: 1.0 }, 36_000.0, 10.0, 4);
         assert_eq!((all.low, all.mid, all.high), (0.0, 60.0, 60.0));
-        assert_eq!(waits.saving(Share::default(), 1000, 10.0, many), Saving::default());
+        assert_eq!(waits.saving(Share::default(), 4000.0, 10.0, many), Saving::default());
         let nothing_read = Waits { disk_us: 6_000_000, ..Waits::default() };
-        assert_eq!(nothing_read.saving(half, 1000, 10.0, many), Saving::default());
+        assert_eq!(nothing_read.saving(half, 4000.0, 10.0, many), Saving::default());
         assert_eq!(percent(20_000_000, 10.0), 100.0);
     }
 }

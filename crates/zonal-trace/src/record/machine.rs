@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use super::error::{RecordError, Step};
 use crate::zt::MachineFiles;
 
+/// The sysctl that bounds lists, and the one that kernels before 5.14 have.
+const HIGH_FRACTION: &str = "percpu_pagelist_high_fraction";
+const OLD_FRACTION: &str = "percpu_pagelist_fraction";
 /// Sysctls that the page allocator follows, below `/proc/sys/vm`.
 const SYSCTLS: [&str; 14] = [
     "min_free_kbytes",
     "watermark_scale_factor",
     "watermark_boost_factor",
-    "percpu_pagelist_high_fraction",
-    "percpu_pagelist_fraction",
+    HIGH_FRACTION,
+    OLD_FRACTION,
     "lowmem_reserve_ratio",
     "numa_stat",
     "stat_interval",
@@ -163,7 +166,7 @@ impl Roots {
         let (digits, unit) = size.trim().split_at(size.trim().len().checked_sub(1)?);
         let bytes = digits.parse::<u64>().ok()? << if unit == "M" { 20 } else { 10 };
         let list = zonal_text::cpulist::parse(&read("shared_cpu_list")?).ok()?;
-        Some((bytes / (list.ids.len() as u64).max(1)) >> 12)
+        Some(bytes / (list.ids.len() as u64).max(1) / rustix::param::page_size() as u64)
     }
 
     /// Whether a CPU's share of cache is large for a batch (LB E.5).
@@ -195,7 +198,13 @@ impl Roots {
 
     /// Where a list's upper bounds can be set.
     pub(crate) fn high_fraction(&self) -> PathBuf {
-        self.proc.join("sys/vm/percpu_pagelist_high_fraction")
+        self.proc.join("sys/vm").join(HIGH_FRACTION)
+    }
+
+    /// Whether lists can be emptied by their upper bounds. Up to 5.13 the setting has another name,
+    /// and up to 5.12 lists that are above a bound give back a page for each that comes (LB E.11).
+    pub(crate) fn can_empty_lists(&self) -> bool {
+        self.high_fraction().exists() || !self.proc.join("sys/vm").join(OLD_FRACTION).exists()
     }
 }
 

@@ -124,10 +124,18 @@ impl Recorder {
     fn begin_at(
         tracefs: Tracefs,
         roots: Roots,
-        options: RecordOptions,
+        mut options: RecordOptions,
         journal: &mut dyn Journal,
     ) -> Result<Recorder, RecordError> {
         let mut notes = Vec::new();
+        if options.cold && !roots.can_empty_lists() {
+            options.cold = false;
+            notes.push(
+                "kernels before 5.14 cannot empty their per-CPU lists: recorded with lists as they \
+                 are"
+                    .to_owned(),
+            );
+        }
         for path in tracefs.abandoned() {
             let removed = fs::remove_dir(&path);
             let what = if removed.is_ok() { "removed" } else { "could not remove" };

@@ -58,7 +58,7 @@ impl Touched {
         };
         let look = host::look(&tracefs, roots);
         let path = roots.high_fraction();
-        let sysctl = options.cold.then(|| SysctlTouched {
+        let sysctl = (options.cold && roots.can_empty_lists()).then(|| SysctlTouched {
             now: fs::read_to_string(&path).ok().map(|text| text.trim().to_owned()),
             path,
             meanwhile: FRACTION_LARGE.to_owned(),

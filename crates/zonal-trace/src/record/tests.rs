@@ -312,6 +312,24 @@ fn no_touch_changes_nothing_but_its_own_instance() {
     assert_eq!(tree.contents(), before);
 }
 
+/// Kernels before 5.14 have another setting, which empties nothing.
+#[test]
+fn an_older_kernel_is_recorded_with_its_lists_as_they_are() {
+    let tree = Tree::new();
+    fs::remove_file(tree.path("proc/sys/vm/percpu_pagelist_high_fraction")).unwrap();
+    tree.put("proc/sys/vm/percpu_pagelist_fraction", "0\n");
+    let text = Touched::by(&tree.roots(), &options(true)).to_string();
+    assert!(text.contains("sysctl none"), "{text}");
+    let mut lines = Lines::default();
+    let recorder = tree.begin(true, &mut lines).unwrap();
+    assert!(!lines.text.contains("write"), "{}", lines.text);
+    assert!(recorder.notes.iter().any(|note| note.contains("before 5.14")));
+    let output = tempfile::tempdir().unwrap();
+    recorder.finish(output.path()).unwrap();
+    let meta = fs::read_to_string(output.path().join("meta.json")).unwrap();
+    assert!(meta.contains("\"cold_pcp_start\": false"), "{meta}");
+}
+
 #[test]
 fn a_recorder_never_takes_the_temporary_value_for_an_old_one() {
     let tree = Tree::new();

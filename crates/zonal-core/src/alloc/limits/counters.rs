@@ -37,7 +37,7 @@ impl<P: Platform> Limits<'_, '_, P> {
             ThresholdPages::Present => zone.present(),
             ThresholdPages::Managed => zone.managed(),
         };
-        threshold::normal(pages, online)
+        threshold::normal(self.on.policy().page.own_pages(pages), online)
     }
 
     /// The background reclaimer of a node woke up, or goes to sleep (LB F.2): while it is awake the

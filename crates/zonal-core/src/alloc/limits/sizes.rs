@@ -59,9 +59,10 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         sizes
     }
 
-    /// A CPU's share of the last-level cache, in bytes.
+    /// A CPU's share of the last-level cache: as many pages as it has, in bytes of own pages.
     fn cache_slice(self) -> u64 {
-        self.on.policy().pcp.slice.bytes(self.on.cache_slice_bytes)
+        let policy = self.on.policy();
+        policy.page.own_bytes(policy.pcp.slice.bytes(self.on.cache_slice_bytes))
     }
 
     /// New limits for one pcp. Linux writes them without its lock and lets the next operation

@@ -9,7 +9,7 @@ use crate::zone::watermark::{self, MovableMin, Watermark, WatermarkInputs, Water
 
 /// A pool's reserve is at most this part of its memory ([`MinFreeRule::Pool`]).
 const POOL_RESERVE_PART: u64 = 128;
-/// A kernel with less memory does not set up huge pages: 512 MiB.
+/// A kernel with less memory does not set up huge pages: 512 MiB, in pages of 4 KiB.
 const THP_PAGES_MIN: u64 = (512 << 20) >> PAGE_SHIFT;
 
 impl<'a, P: Platform> Limits<'_, 'a, P> {
@@ -21,12 +21,14 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         let pages = self.lowmem_pages();
         let user = self.on.tunables.min_free_written();
         let policy = &self.on.policy().watermark;
-        let by_rule = watermark::min_free_kbytes(pages, user, policy.min_free_max_kbytes).kbytes();
+        let page = self.on.policy().page;
+        let by_rule =
+            watermark::min_free_kbytes(pages, user, policy.min_free_max_kbytes, page).kbytes();
         match policy.min_free {
             _ if user.is_some() => by_rule,
             MinFreeRule::Kbytes(kbytes) => kbytes,
             MinFreeRule::Linux { .. } | MinFreeRule::LinuxThpOff => by_rule,
-            MinFreeRule::Pool => by_rule.min((pages * 4 / POOL_RESERVE_PART) as u32),
+            MinFreeRule::Pool => by_rule.min((pages * page.kbytes() / POOL_RESERVE_PART) as u32),
         }
     }
 
@@ -39,12 +41,13 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
             return;
         }
         let computed = tunables.min_free_kbytes();
+        let page = self.on.policy().page;
         let adjusted = match self.on.policy().watermark.min_free {
             MinFreeRule::Linux { thp: true } => {
                 let low = self.low_zones().filter(|zone| zone.managed() > 0).count() as u32;
-                watermark::min_free_kbytes_for_thp(computed, low, self.lowmem_pages())
+                watermark::min_free_kbytes_for_thp(computed, low, self.lowmem_pages(), page)
             }
-            MinFreeRule::LinuxThpOff if self.managed_pages() >= THP_PAGES_MIN => {
+            MinFreeRule::LinuxThpOff if page.own_pages(self.managed_pages()) >= THP_PAGES_MIN => {
                 self.compute_min_free()
             }
             _ => computed,
@@ -96,6 +99,7 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
             movable: self.on.policy().watermark.movable_min,
             min_free_kbytes: self.on.tunables.min_free_kbytes(),
             scale_factor,
+            page: self.on.policy().page,
         })
     }
 

@@ -12,7 +12,7 @@ use crate::alloc::{AllocError, Allocator, Refusal, Request, Sysctl};
 use crate::gfp::Gfp;
 use crate::policy::{Grouping, MinFreeRule, Policy, WatermarkPolicy};
 use crate::sync::Ordering::Relaxed;
-use crate::types::{CpuId, Migratetype, NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::types::{CpuId, Migratetype, NodeId, Order, PageRules, Pfn, ZoneId, ZoneKind};
 use crate::zone::state::LockedZone;
 use crate::zone::watermark::Watermark;
 
@@ -335,7 +335,7 @@ fn a_boost_refuses_nobody() {
     let pool = Shape::uniform(1, 1 << 14, 1).boot(Policy::LINUX_6_18);
     let zone = &pool.zones()[0];
     let mut watermarks = zone.watermarks();
-    assert!(watermarks.raise_boost(zone.managed(), 15_000));
+    assert!(watermarks.raise_boost(zone.managed(), 15_000, PageRules::OWN));
     zone.set_watermarks(&watermarks);
     exhaust(&pool, Request::new(Order::ZERO));
     assert_eq!(free_of(&pool, 0), watermarks.min);

@@ -118,8 +118,9 @@ impl<P: Platform> ZoneOps<'_, '_, P> {
         let zone = self.zone;
         let mut watermarks = zone.watermarks();
         let mut raised = false;
+        let (factor, page) = (self.on.tunables.boost_factor(), self.on.policy().page);
         for _ in 0..boosts {
-            raised |= watermarks.raise_boost(zone.managed(), self.on.tunables.boost_factor());
+            raised |= watermarks.raise_boost(zone.managed(), factor, page);
         }
         zone.set_boost(watermarks.boost);
         if raised && flags.contains(AllocFlags::KSWAPD) {

@@ -9,7 +9,7 @@ use crate::policy::PcpPolicy;
 fn other_value(policy: &Policy, setting: &'static Setting) -> Option<String> {
     let now = Assignment { setting, policy }.value().to_string();
     let names = setting.accepted().to_string();
-    let numbers = ["0", "1", "2", "3", "8", "9", "64", "1,2,3,4,5", "0-3"].map(String::from);
+    let numbers = ["0", "1", "2", "3", "8", "9", "14", "64", "1,2,3,4,5", "0-3"].map(String::from);
     let candidates = names.split(", ").map(String::from).chain(numbers);
     candidates.filter(|value| *value != now).find(|value| {
         let mut copy = *policy;

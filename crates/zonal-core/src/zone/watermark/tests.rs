@@ -1,6 +1,7 @@
 use super::*;
 
 const CEILING: u32 = MIN_FREE_KBYTES_CEILING;
+const OWN: PageRules = PageRules::OWN;
 
 /// The zone of LB K.5: min 1000, reserve 200, nothing set aside, blocks of every order and type.
 fn vector_zone(free: u64) -> ZoneSnapshot {
@@ -174,24 +175,24 @@ fn the_safe_test_counts_exactly_below_the_drift_mark() {
 
 #[test]
 fn min_free_kbytes_stays_in_bounds_and_respects_what_was_written() {
-    assert_eq!(min_free_kbytes(131_072, None, CEILING), MinFree::Computed(2896));
-    assert_eq!(min_free_kbytes(100, None, CEILING).kbytes(), 128);
-    assert_eq!(min_free_kbytes(1 << 40, None, CEILING).kbytes(), 262_144);
+    assert_eq!(min_free_kbytes(131_072, None, CEILING, OWN), MinFree::Computed(2896));
+    assert_eq!(min_free_kbytes(100, None, CEILING, OWN).kbytes(), 128);
+    assert_eq!(min_free_kbytes(1 << 40, None, CEILING, OWN).kbytes(), 262_144);
     assert_eq!(
-        min_free_kbytes(131_072, Some(2896), CEILING),
+        min_free_kbytes(131_072, Some(2896), CEILING, OWN),
         MinFree::KeptUser { user: 2896, computed: 2896 }
     );
-    assert_eq!(min_free_kbytes(131_072, Some(2895), CEILING).kbytes(), 2896);
+    assert_eq!(min_free_kbytes(131_072, Some(2895), CEILING, OWN).kbytes(), 2896);
     // 6.18, THP off for an instant (LB K.2).
-    assert_eq!(min_free_kbytes(6_171_023 - 26_439, None, CEILING).kbytes(), 19_830);
+    assert_eq!(min_free_kbytes(6_171_023 - 26_439, None, CEILING, OWN).kbytes(), 19_830);
     assert_eq!(lowmem_pages([(100, 30), (10, 20)]), 70);
 }
 
 #[test]
 fn huge_pages_raise_min_free_kbytes_but_never_lower_it() {
-    assert_eq!(min_free_kbytes_for_thp(11_522, 3, 2_073_760), 67_584);
-    assert_eq!(min_free_kbytes_for_thp(80_000, 3, 2_073_760), 80_000);
-    assert_eq!(min_free_kbytes_for_thp(0, 3, 200_000), 40_000);
+    assert_eq!(min_free_kbytes_for_thp(11_522, 3, 2_073_760, OWN), 67_584);
+    assert_eq!(min_free_kbytes_for_thp(80_000, 3, 2_073_760, OWN), 80_000);
+    assert_eq!(min_free_kbytes_for_thp(0, 3, 200_000, OWN), 40_000);
 }
 
 /// LB K.2: watermarks read from a running 6.18 with 67584 KiB, at three sizes of its Normal zone.
@@ -216,10 +217,41 @@ fn marks_are_those_of_a_live_kernel() {
                 movable: MovableMin::Capped,
                 min_free_kbytes: 67_584,
                 scale_factor: SCALE_FACTOR_DEFAULT,
+                page: OWN,
             });
             assert_eq!([got.min, got.low, got.high, got.promo], *want);
         }
     }
+}
+
+/// Linux 6.12 on arm64 with pages of 16 KiB, and 6.1 on ppc64le with 64: one zone is all there is
+/// (`results/2026-11-29-architectures.md`).
+#[test]
+fn larger_pages_have_the_marks_of_their_kernels() {
+    for (shift, block_order, managed, [by_rule, kbytes], want) in [
+        (14, 11, 62_751, [49_888, 49_680], [3105, 3881, 4657, 5433]),
+        (16, 5, 15_466, [22_528, 22_528], [352, 440, 528, 616]),
+    ] {
+        let page = PageRules { shift, block_order };
+        let first = min_free_kbytes(managed, None, CEILING, page).kbytes();
+        // The high watermark by the first value comes off.
+        let zone = |min_free_kbytes| WatermarkInputs {
+            kind: ZoneKind::Normal,
+            managed,
+            lowmem_managed: managed,
+            movable: MovableMin::Capped,
+            min_free_kbytes,
+            scale_factor: SCALE_FACTOR_DEFAULT,
+            page,
+        };
+        let lowmem = managed - Watermarks::compute(&zone(first)).high;
+        assert_eq!(min_free_kbytes_for_thp(first, 1, lowmem, page), by_rule);
+        // The kernel's own is of the boot, when its zone was a little smaller.
+        let got = Watermarks::compute(&zone(kbytes));
+        assert_eq!([got.min, got.low, got.high, got.promo], want);
+    }
+    assert_eq!(PageRules { shift: 16, block_order: 5 }.kbytes(), 64);
+    assert_eq!(PageRules::OWN.kbytes(), 4);
 }
 
 #[test]
@@ -231,6 +263,7 @@ fn a_movable_zone_has_a_token_min_and_an_uncapped_gap() {
         movable: MovableMin::Capped,
         min_free_kbytes: 40_000,
         scale_factor: 10,
+        page: OWN,
     };
     let watermarks = Watermarks::compute(&zone);
     assert_eq!((watermarks.min, watermarks.low), (128, 128 + 10_000));
@@ -246,25 +279,25 @@ fn a_movable_zone_has_a_token_min_and_an_uncapped_gap() {
 #[test]
 fn a_boost_grows_by_pageblocks_to_its_limit_and_falls_by_what_was_seen() {
     let mut watermarks = WATERMARKS;
-    assert!(watermarks.raise_boost(1 << 20, BOOST_FACTOR_DEFAULT));
+    assert!(watermarks.raise_boost(1 << 20, BOOST_FACTOR_DEFAULT, OWN));
     assert_eq!(watermarks.boost, 512);
     for _ in 0..9 {
-        watermarks.raise_boost(1 << 20, BOOST_FACTOR_DEFAULT);
+        watermarks.raise_boost(1 << 20, BOOST_FACTOR_DEFAULT, OWN);
     }
     assert_eq!(watermarks.boost, 1500 * 3 / 2); // of the stored high watermark, without the boost
     watermarks.lower_boost(512);
     assert_eq!(watermarks.boost, 2250 - 512);
-    assert!(!watermarks.raise_boost(1 << 20, 0));
-    assert!(!watermarks.raise_boost(4 * 512 - 1, BOOST_FACTOR_DEFAULT));
+    assert!(!watermarks.raise_boost(1 << 20, 0, OWN));
+    assert!(!watermarks.raise_boost(4 * 512 - 1, BOOST_FACTOR_DEFAULT, OWN));
     assert_eq!(watermarks.boost, 2250 - 512);
     // A tiny factor still allows one pageblock; none at all allows nothing.
     let mut small = WATERMARKS;
-    assert!(small.raise_boost(1 << 20, 10));
+    assert!(small.raise_boost(1 << 20, 10, OWN));
     assert_eq!(small.boost, 512);
     // The smallest zone that gains from it.
     let mut edge = WATERMARKS;
-    assert!(edge.raise_boost(4 * 512, BOOST_FACTOR_DEFAULT));
-    assert!(!Watermarks::default().raise_boost(1 << 20, BOOST_FACTOR_DEFAULT));
+    assert!(edge.raise_boost(4 * 512, BOOST_FACTOR_DEFAULT, OWN));
+    assert!(!Watermarks::default().raise_boost(1 << 20, BOOST_FACTOR_DEFAULT, OWN));
 }
 
 /// LB K.2, `protection` of the live kernel, and the odd ratios tried there.
