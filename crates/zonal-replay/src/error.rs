@@ -50,6 +50,19 @@ pub enum ReplayError {
         /// MiB that it may take.
         mib_max: usize,
     },
+    /// The trace spans more time than its steps can be of.
+    #[error(
+        "the trace spans {seconds} s on {cpus} CPUs with so few events that at most {seconds_max} s \
+         are taken: its times may be damaged"
+    )]
+    TooLong {
+        /// Seconds from its start to its last event.
+        seconds: u64,
+        /// CPUs, each of which has a worker that runs each second.
+        cpus: u32,
+        /// Seconds that it may take.
+        seconds_max: u64,
+    },
     /// The core refused memory of the start state: a bug.
     #[error("zone {zone}")]
     Online {

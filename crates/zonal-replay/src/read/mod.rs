@@ -35,7 +35,7 @@ use zonal_trace::{Event, EventKind, MachineDescription, TraceError};
 
 use self::frames::{Frame, PageTable};
 pub use self::kernel::Watcher;
-use self::workers::Workers;
+use self::workers::{Workers, seconds_max};
 use crate::error::ReplayError;
 use crate::facts::{Fact, Facts};
 use crate::locks::Locks;
@@ -107,7 +107,7 @@ pub fn compile(
 ) -> Result<Program, ReplayError> {
     let mut compiler = Compiler::new(machine, zones, reading);
     each(machine, events, reading.limit, watch, |event| compiler.take(event))?;
-    Ok(compiler.finish())
+    compiler.finish()
 }
 
 /// What is learnt before a program is made.
@@ -497,10 +497,8 @@ impl<'a> Compiler<'a> {
     fn free_part(&mut self, event: &Event, slot: u32, (pfn, order): (u64, u8)) {
         self.program.counts.part_frees += 1;
         if self.reading.parts {
-            self.split(event, slot, order);
-            if let Frame::Live(part) = self.table.get(pfn) {
-                self.release(event, part);
-            }
+            let part = self.split(event, slot, (pfn, order));
+            self.release(event, part);
             return;
         }
         let pages = 1_u64 << order;
@@ -513,18 +511,24 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// A live block becomes blocks of a lower order.
-    fn split(&mut self, event: &Event, slot: u32, into: u8) {
-        let whole = &mut self.program.slots[slot as usize];
-        whole.left = 0;
-        let Slot { pfn, gfp, cpu, order, migratetype, .. } = *whole;
-        let first = self.program.slots.len() as u32;
-        for part in 0..1_u64 << (order - into) {
-            let part = self.new_slot(pfn + (part << into), into, Origin::Again);
-            let record = &mut self.program.slots[part as usize];
-            *record = Slot { gfp, cpu, migratetype, before: slot, ..*record };
+    /// A live block is halved until a part is the block asked for, which is returned: a trace of
+    /// two events has a slot for each halving, not for each page.
+    fn split(&mut self, event: &Event, mut slot: u32, (pfn, order): (u64, u8)) -> u32 {
+        while self.program.slots[slot as usize].order > order {
+            let whole = &mut self.program.slots[slot as usize];
+            whole.left = 0;
+            let Slot { pfn: start, gfp, cpu, migratetype, .. } = *whole;
+            let into = whole.order - 1;
+            let first = self.program.slots.len() as u32;
+            for part in 0..2 {
+                let part = self.new_slot(start + (part << into), into, Origin::Again);
+                let record = &mut self.program.slots[part as usize];
+                *record = Slot { gfp, cpu, migratetype, before: slot, ..*record };
+            }
+            self.push(event, OpKind::Split, first);
+            slot = first + u32::from(pfn >= start + (1 << into));
         }
-        self.push(event, OpKind::Split, first);
+        slot
     }
 
     /// Frees the rest of a slot.
@@ -558,18 +562,24 @@ impl<'a> Compiler<'a> {
         self.program.ops.push(Op { time_ns, slot, cpu, kind });
     }
 
-    fn finish(mut self) -> Program {
+    fn finish(mut self) -> Result<Program, ReplayError> {
         self.program.kernel = self.watcher.finish();
         self.program.files = self.filer.take().map(Filer::finish).unwrap_or_default();
         let program = &mut self.program;
         let live = program.slots.iter().filter(|slot| slot.origin != Origin::Held);
         program.counts.live_pages_at_end = live.map(|slot| u64::from(slot.left)).sum();
-        if !self.reading.recorded.decay {
-            Workers::default().make_up(program);
-        } else if program.counts.vmstat_updates == 0 {
-            self.workers.make_up(program);
+        let is_told = self.reading.recorded.decay;
+        if is_told && program.counts.vmstat_updates > 0 {
+            return Ok(self.program);
         }
-        self.program
+        let seconds = program.span_ns.1.saturating_sub(program.start_ns) / 1_000_000_000;
+        let (cpus, seconds_max) = (program.cpus, seconds_max(program.ops.len(), program.cpus));
+        if seconds > seconds_max {
+            return Err(ReplayError::TooLong { seconds, cpus, seconds_max });
+        }
+        let workers = if is_told { self.workers } else { Workers::default() };
+        workers.make_up(program);
+        Ok(self.program)
     }
 }
 

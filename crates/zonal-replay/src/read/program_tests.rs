@@ -113,18 +113,24 @@ fn a_block_freed_in_parts_is_split_where_that_is_asked_for() {
     // A thread's stack: one block of four pages, freed page by page.
     let mut kinds = vec![alloc(PFN, 2), free(PFN + 2, 0), free(PFN, 0), free(PFN + 1, 0)];
     let program = program_of(reading, &kinds);
-    let split = [(Alloc, 0), (Split, 1), (Free, 3), (Free, 1), (Free, 2)];
-    assert_eq!(steps(&program), split);
-    assert_eq!(program.parts(&program.ops[1]), 1..5);
-    assert_eq!((program.slots[3].pfn, program.slots[3].before), (PFN + 2, 0));
+    let halves = [(Split, 1), (Split, 3), (Free, 3), (Split, 5), (Free, 5), (Free, 6)];
+    assert_eq!(steps(&program), [&[(Alloc, 0)], &halves[..]].concat());
+    assert_eq!(program.parts(&program.ops[1]), 1..3);
+    assert_eq!((program.slots[3].pfn, program.slots[3].before), (PFN + 2, 2));
     assert_eq!(program.counts.live_pages_at_end, 1);
     // Parts of parts, and parts that are freed together.
     kinds = vec![alloc(PFN, 2), free(PFN + 2, 1), free(PFN + 1, 0), free(PFN, 0)];
     let parts = [(Alloc, 0), (Split, 1), (Free, 2), (Split, 3), (Free, 4), (Free, 3)];
     assert_eq!(steps(&program_of(reading, &kinds)), parts);
     kinds = vec![alloc(PFN, 2), free(PFN + 3, 0), free(PFN, 1)];
-    let together = [(Alloc, 0), (Split, 1), (Free, 4), (Free, 1), (Free, 2)];
+    let together = [(Alloc, 0), (Split, 1), (Split, 3), (Free, 4), (Free, 1)];
     assert_eq!(steps(&program_of(reading, &kinds)), together);
+    kinds = vec![alloc(PFN, 2), free(PFN + 3, 0), free(PFN, 2)];
+    let rest = [(Alloc, 0), (Split, 1), (Split, 3), (Free, 4), (Free, 1), (Free, 3)];
+    assert_eq!(steps(&program_of(reading, &kinds)), rest);
+    // A page of the largest block does not make a slot of each of its pages.
+    kinds = vec![alloc(PFN & !1023, 10), free((PFN & !1023) + 700, 0)];
+    assert_eq!(program_of(reading, &kinds).slots.len(), 1 + 2 * 10);
 }
 
 #[test]

@@ -14,6 +14,16 @@ use crate::program::{NO_SLOT, Op, OpKind, Program};
 /// `stat_interval`, after which an idle CPU's statistics worker comes back (LB F.4).
 const REFRESH_NS: u64 = 1_000_000_000;
 
+/// A trace of so many runs of workers, and of so many for each of its steps besides, is none.
+const RUNS_MAX: u64 = 1 << 22;
+const RUNS_PER_STEP_MAX: u64 = 64;
+
+/// How many seconds a trace of so many steps on so many CPUs may take: each has a run of each
+/// worker.
+pub fn seconds_max(steps: usize, cpus: u32) -> u64 {
+    (RUNS_MAX + RUNS_PER_STEP_MAX * steps as u64) / u64::from(cpus.max(1))
+}
+
 /// What drains tell of the workers.
 #[derive(Debug, Default)]
 pub struct Workers {
@@ -61,15 +71,17 @@ impl Workers {
 
 /// One time in each second after `start` up to `end`.
 fn runs(seen: &[u64], start: u64, end: u64) -> Vec<u64> {
-    let mut next = start - start % REFRESH_NS + phase(seen);
+    let mut next = (start - start % REFRESH_NS).saturating_add(phase(seen));
     if next <= start {
-        next += REFRESH_NS;
+        next = next.saturating_add(REFRESH_NS);
     }
     let mut times = Vec::new();
     while next <= end {
-        let near = seen.iter().find(|at| at.abs_diff(next) < REFRESH_NS / 2);
+        let from = seen.partition_point(|at| at.saturating_add(REFRESH_NS / 2) <= next);
+        let near = seen.get(from).filter(|at| at.abs_diff(next) < REFRESH_NS / 2);
         times.push(near.copied().unwrap_or(next));
-        next += REFRESH_NS;
+        let Some(later) = next.checked_add(REFRESH_NS) else { break };
+        next = later;
     }
     times
 }
@@ -78,7 +90,7 @@ fn runs(seen: &[u64], start: u64, end: u64) -> Vec<u64> {
 /// that a rhythm around the whole second is not torn apart.
 fn phase(times: &[u64]) -> u64 {
     let Some(first) = times.first() else { return 0 };
-    let from = (first + REFRESH_NS / 2) % REFRESH_NS;
+    let from = (first % REFRESH_NS + REFRESH_NS / 2) % REFRESH_NS;
     let mut phases: Vec<u64> =
         times.iter().map(|time| (time % REFRESH_NS + REFRESH_NS - from) % REFRESH_NS).collect();
     phases.sort_unstable();
@@ -95,6 +107,18 @@ mod tests {
     fn without_drains_workers_run_at_whole_seconds() {
         assert_eq!(runs(&[], 5 * S, 7 * S + 1), [6 * S, 7 * S]);
         assert_eq!(runs(&[], 5 * S + 1, 6 * S - 1), [0; 0]);
+    }
+
+    #[test]
+    fn the_last_time_there_is_has_no_second_behind_it() {
+        assert_eq!(runs(&[], u64::MAX - S, u64::MAX).len(), 1);
+        assert_eq!(runs(&[u64::MAX], u64::MAX, u64::MAX), [u64::MAX]);
+    }
+
+    #[test]
+    fn an_hour_of_a_large_host_is_short_enough_and_a_century_is_none() {
+        assert!(seconds_max(1_000_000, 4096) > 3600);
+        assert!(seconds_max(1000, 2) < 100 * 365 * 86_400);
     }
 
     #[test]
