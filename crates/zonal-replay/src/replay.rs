@@ -239,8 +239,7 @@ impl<'r> Replay<'r> {
         let judge = |looked: &LookedAt<'_>| judge::lists(machine, map, cpus, looked, self.policy);
         let all = LookedAt::new(&facts, Scope::All, is_whole && facts.shows_drains(machine));
         let (lists, told) = judge(&all)?;
-        let recorded = recorded.with_workers(machine, &facts);
-        let recorded = recorded.with_hidden(&told, &facts, is_whole);
+        let recorded = recorded.with_moves(machine, &told, (&facts, is_whole));
         let shown = Shown::new(all);
         let judged = Judged { lists, ..Judged::default() };
         let of_users = match recorded.untraced {

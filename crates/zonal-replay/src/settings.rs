@@ -225,9 +225,9 @@ fn named_ratios(kinds: &[Option<ZoneKind>], numbers: &[u64]) -> Option<Vec<(Zone
     (kinds.len() == numbers.len()).then(|| known.collect())
 }
 
-/// Which zones so many ratios are of, where nothing names the kernel's zones. The file has one for each kind of zone that the kernel was
-/// built with, older kernels without the last (LB A.7). A kernel without DMA begins with DMA32, and
-/// ends with Movable and Device, which are 0.
+/// Which zones so many ratios are of, where nothing names the kernel's zones. The file has one for
+/// each kind of zone that the kernel was built with, older kernels without the last (LB A.7). A
+/// kernel without DMA begins with DMA32, and ends with Movable and Device, which are 0.
 fn ratios_of(numbers: &[u64]) -> Vec<(ZoneKind, i64)> {
     let without_dma = numbers.len() == 4 && numbers[2..] == [0, 0];
     let kinds = RATIOS[usize::from(without_dma)..].iter();

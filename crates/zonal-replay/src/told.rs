@@ -33,7 +33,7 @@ impl Recorded {
     /// left pages on lists. When a worker runs follows from when it ran before the trace, as what
     /// lists hold does, and no file tells it: a second later, lists that were drained a batch at a
     /// time have been emptied by frees.
-    pub(crate) fn with_workers(self, machine: &MachineDescription, facts: &Facts) -> Recorded {
+    fn with_workers(self, machine: &MachineDescription, facts: &Facts) -> Recorded {
         let is_warm = is_warm(machine);
         let is_told = |fact: Fact| match fact.kind {
             FactKind::Refresh => true,
@@ -43,9 +43,16 @@ impl Recorded {
         Recorded { decay: self.decay || facts.from(0).any(is_told), ..self }
     }
 
-    /// With what the kernel did to its lists without an event, where that is much.
-    pub(crate) fn with_hidden(self, told: &Told, facts: &Facts, is_whole: bool) -> Recorded {
-        self.with_untraced(told, facts, is_whole).with_past_lists(told, facts)
+    /// With what events show of workers, and with what the kernel did to its lists without an
+    /// event, where that is much. The facts may be whole.
+    pub(crate) fn with_moves(
+        self,
+        machine: &MachineDescription,
+        told: &Told,
+        (facts, is_whole): (&Facts, bool),
+    ) -> Recorded {
+        let recorded = self.with_workers(machine, facts);
+        recorded.with_untraced(told, facts, is_whole).with_past_lists(told, facts)
     }
 
     /// With allocations that no event shows as far as refills show them, where these are more than

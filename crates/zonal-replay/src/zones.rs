@@ -33,9 +33,9 @@ pub struct ZoneAt {
     pub list_high: u64,
 }
 
-/// The core's kind for a zone of this name. Memory that a 32-bit kernel does not map for good stands
-/// in the core's movable zone, by whose rules it is kept; what else such a kernel may have is not
-/// modelled, nor are unknown names.
+/// The core's kind for a zone of this name. Memory that a 32-bit kernel does not map for good
+/// stands in the core's movable zone, by whose rules it is kept; what else such a kernel may have
+/// is not modelled, nor are unknown names.
 pub fn kind_of(machine: &MachineDescription, name: &str) -> Option<ZoneKind> {
     let has_high = machine.zones.iter().any(|zone| zone.kind == HIGH);
     match name {

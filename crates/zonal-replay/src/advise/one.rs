@@ -213,7 +213,6 @@ pub(super) fn measure(
     let changes = selected(changes, options.only, machine)?;
     let what_if = WhatIf::new(recording, policy, options.limit, watch)?;
     let (cost, seconds) = (HoldCost::of_recording(machine)?, what_if.seconds());
-    let mut notes = Vec::new();
     let base = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let as_recorded = what_if.run(&base, watch)?;
     let faults = as_recorded.faults.clone();
@@ -223,7 +222,7 @@ pub(super) fn measure(
     let recorded = Row::recorded(as_recorded.counts, contention, page_rules(machine));
     let modelled_us_per_s = recorded.contention.wait_us_per_s;
     let beside = Beside { what_if: &what_if, prices: &prices, error, recorded: &recorded };
-    let mut rows = Vec::new();
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for (place, change) in changes.into_iter().enumerate() {
         match beside.row(&base.with(&change), &change, watch) {
             Ok(row) => rows.push(Row { place, ..row }),

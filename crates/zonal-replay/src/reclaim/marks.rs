@@ -7,8 +7,8 @@
 //! ```
 //! What fills memory, pages of files and of programs, can be had from the highest zone, so both
 //! keep its cache out. Such a request comes to a lower zone only when those above are short: of
-//! pages, or of blocks of its order. What a zone that is short of blocks alone has free is in pieces
-//! and not kept by its marks.
+//! pages, or of blocks of its order. What a zone that is short of blocks alone has free is in
+//! pieces and not kept by its marks.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

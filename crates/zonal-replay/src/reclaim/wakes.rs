@@ -95,8 +95,8 @@ impl AskedFor {
     pub fn words(&self) -> Option<String> {
         let AskedFor { background, direct, order, of_order, .. } = self;
         let mut words = format!(
-            "reclaim was for blocks of {}, not for pages: {of_order} of {} times (background {background}, \
-             direct {direct})",
+            "reclaim was for blocks of {}, not for pages: {of_order} of {} times (background \
+             {background}, direct {direct})",
             size(PAGE_KIB << order),
             background + direct
         );
