@@ -52,8 +52,8 @@ pub enum ReplayError {
     },
     /// The trace spans more time than its steps can be of.
     #[error(
-        "the trace spans {seconds} s on {cpus} CPUs with so few events that at most {seconds_max} s \
-         are taken: its times may be damaged"
+        "the trace spans {seconds} s on {cpus} CPUs with so few events that at most {seconds_max} \
+         s are taken: its times may be damaged"
     )]
     TooLong {
         /// Seconds from its start to its last event.

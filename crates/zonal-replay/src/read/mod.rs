@@ -26,15 +26,16 @@
 
 mod frames;
 mod kernel;
+mod parts;
 mod workers;
 
 use std::collections::BTreeMap;
 
-use zonal_text::release::KernelRelease;
 use zonal_trace::{Event, EventKind, MachineDescription, TraceError};
 
 use self::frames::{Frame, PageTable};
 pub use self::kernel::Watcher;
+pub use self::parts::{frees_parts, frees_rows};
 use self::workers::{Workers, seconds_max};
 use crate::error::ReplayError;
 use crate::facts::{Fact, Facts};
@@ -71,27 +72,6 @@ pub struct ReadOptions<'a> {
     pub files: bool,
     /// Whether blocks that are freed in parts are split; else the last part frees them whole.
     pub parts: bool,
-}
-
-/// Whether the kernel frees the pages of a split block one by one. From 7.2 on pages that lie in a
-/// row are freed as one block, each with an event of its own: of 302 stacks of four pages on 7.2.12
-/// 247 got a block of which each page had been freed by itself, with no refill between; on 6.19.14,
-/// 7.0.13 and 7.1.13 none of a thousand did.
-pub fn frees_parts(machine: &MachineDescription) -> bool {
-    release(machine).is_some_and(|release| release < WHOLE_ROWS)
-}
-
-/// Whether the kernel is known to free the pages of a split block as one, as
-/// [`frees_parts`] says, where they are freed in a row.
-pub fn frees_rows(machine: &MachineDescription) -> bool {
-    release(machine).is_some_and(|release| release >= WHOLE_ROWS)
-}
-
-/// From this release on pages in a row are freed as one block.
-const WHOLE_ROWS: KernelRelease = KernelRelease(7, 2);
-
-fn release(machine: &MachineDescription) -> Option<KernelRelease> {
-    machine.kernel_release.as_deref().and_then(KernelRelease::parse)
 }
 
 /// Reads `events` to their end, or as far as `reading` says.
