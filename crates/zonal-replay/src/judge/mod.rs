@@ -371,17 +371,17 @@ impl<'r, 'a> Judge<'r, 'a> {
 
     /// A freed block reaches the list of its pageblock's type, or its buddy.
     fn push(&mut self, at: usize, fact: &Fact) {
-        if self.is_past_lists(at) {
+        let mt = self.types.at(fact.pfn, at);
+        self.verdict.unknown_block_type += u64::from(mt.is_none());
+        let mt = mt.map_or(Fact::MOVABLE, |mt| mt.index() as u8);
+        let to = self.lists.of(self.map, &Fact { migratetype: mt, ..*fact });
+        if to.is_some() && self.is_past_lists(at) {
             self.verdict.freed_past_lists += 1;
             self.told.past_lists.push(self.pages.last(fact.pfn));
             self.pages.replace(fact.pfn, Place::Free);
             self.pages.set_last(fact.pfn, at);
             return;
         }
-        let mt = self.types.at(fact.pfn, at);
-        self.verdict.unknown_block_type += u64::from(mt.is_none());
-        let mt = mt.map_or(Fact::MOVABLE, |mt| mt.index() as u8);
-        let to = self.lists.of(self.map, &Fact { migratetype: mt, ..*fact });
         if let Some(key) = to {
             let store = self.store(key);
             self.frees[store] = self.frees[store].saturating_add(1);

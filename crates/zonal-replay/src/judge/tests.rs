@@ -134,6 +134,18 @@ fn a_freed_page_that_its_buddy_gives_next_went_past_the_lists_unless_a_drain_may
 }
 
 #[test]
+fn a_block_that_no_list_takes_is_not_said_to_go_past_them() {
+    let order = 5;
+    let direct = EventKind::ZoneLocked { pfn: PFN, order, migratetype: 1, percpu_refill: false };
+    let alloc = EventKind::Alloc { pfn: Some(PFN), order, migratetype: 1, gfp: 0 };
+    let free = EventKind::Free { pfn: PFN, order };
+    let events = [direct.clone(), alloc.clone(), free, direct, alloc];
+    let (verdict, told) = judge(&events.map(|event| (0, event)));
+    assert_eq!((verdict.past_lists, verdict.freed_past_lists), (2, 0));
+    assert_eq!(told.past_lists, [0; 0]);
+}
+
+#[test]
 fn drains_take_the_coldest_page() {
     let (verdict, _) = on_cpu_0(vec![
         refill(PFN, 1),
