@@ -31,21 +31,7 @@ impl Trace {
 
     /// Reads pages of a file, in a block.
     fn read(&mut self, index: u64, order: u8) -> u32 {
-        let slot = self.slots.len() as u32;
-        let (before, left, origin) = (NO_SLOT, 0, Origin::Fresh);
-        let (pfn, cpu, migratetype) = (u64::from(slot) + 1, 0, 1);
-        let own = Slot {
-            pfn,
-            gfp: GFP,
-            before,
-            left,
-            cpu,
-            order,
-            migratetype,
-            origin,
-            past_lists: false,
-        };
-        self.slots.push(own);
+        let slot = self.slot(order, (GFP, Origin::Fresh));
         self.filer.allocated(READER, slot, (order, 1, GFP));
         self.push(slot, OpKind::Alloc);
         let page = CachedPage { device: 8, inode: 3, index, order };
@@ -75,21 +61,16 @@ impl Trace {
 
     /// A block that was in use from the start.
     fn held(&mut self, order: u8) -> u32 {
+        self.slot(order, (0, Origin::Held))
+    }
+
+    /// A block with its slot, at a frame of its own.
+    fn slot(&mut self, order: u8, (gfp, origin): (u32, Origin)) -> u32 {
         let slot = self.slots.len() as u32;
-        let pfn = u64::from(slot) + 1;
-        let (gfp, before, left, cpu, migratetype) = (0, NO_SLOT, 0, 0, 1);
-        let origin = Origin::Held;
-        self.slots.push(Slot {
-            pfn,
-            gfp,
-            before,
-            left,
-            cpu,
-            order,
-            migratetype,
-            origin,
-            past_lists: false,
-        });
+        let (pfn, before) = (u64::from(slot) + 1, NO_SLOT);
+        let (left, cpu, migratetype, past_lists) = (0, 0, 1, false);
+        let own = Slot { pfn, gfp, before, left, cpu, order, migratetype, origin, past_lists };
+        self.slots.push(own);
         slot
     }
 
