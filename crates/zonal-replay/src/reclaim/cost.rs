@@ -11,6 +11,7 @@ use super::waits::{self, Waits};
 use super::wakes::{AskedFor, Wakes};
 use super::{MarksSaving, Share};
 use crate::advise::Saving;
+use crate::build::page_rules;
 use crate::readings;
 use crate::settings::Settings;
 
@@ -119,7 +120,7 @@ impl Reclaim {
         let reserved = [now, own_ratios].map(|settings| Marks::reserved(machine, settings));
         let counters = Counters::of(files)?;
         let waits = Waits::of(files);
-        let asked_for = wakes.asked(files);
+        let asked_for = wakes.asked(files, page_rules(machine));
         let found = Reclaim {
             cache,
             asked_for,

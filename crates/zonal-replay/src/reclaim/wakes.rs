@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use zonal_core::types::PageRules;
 use zonal_trace::{Event, EventKind, MachineFiles, Notice, ORDER_MAX};
 
 /// Orders that blocks have.
@@ -17,8 +18,6 @@ const ORDERS: usize = ORDER_MAX as usize + 1;
 
 /// By how many KiB the kernel reads ahead where nobody says otherwise.
 const OWN_READ_AHEAD_KIB: u64 = 128;
-/// Pages of 4 KiB.
-const PAGE_KIB: u64 = 4;
 
 /// Collects that while a trace is read.
 #[derive(Clone, Debug, Default)]
@@ -54,17 +53,17 @@ impl Wakes {
     }
 
     /// What most of them were for; `None`: nobody asked.
-    pub fn asked(&self, files: &MachineFiles) -> Option<AskedFor> {
+    pub fn asked(&self, files: &MachineFiles, page: PageRules) -> Option<AskedFor> {
         let [background, direct] = [self.background, self.direct].map(|all| all.iter().sum());
         let of = |order: usize| self.background[order] + self.direct[order];
         let order = (1..ORDERS).max_by_key(|order| of(*order)).filter(|order| of(*order) > 0);
         let order = order.unwrap_or(0);
-        let block_kib = PAGE_KIB << order;
+        let block_kib = page.kbytes() << order;
         let mut read_ahead_kib = read_ahead_kib(files);
         read_ahead_kib.retain(|_, kib| order > 0 && *kib > OWN_READ_AHEAD_KIB && *kib >= block_kib);
         let of_order = of(order);
         let order = order as u8;
-        let asked = AskedFor { background, direct, order, of_order, read_ahead_kib };
+        let asked = AskedFor { background, direct, order, of_order, read_ahead_kib, page };
         (background + direct > 0).then_some(asked)
     }
 }
@@ -83,6 +82,9 @@ pub struct AskedFor {
     /// Disks whose files are read ahead by at least such a block and by more than the kernel's own,
     /// with KiB; none where the recording does not say.
     pub read_ahead_kib: BTreeMap<String, u64>,
+    /// The size of a page.
+    #[serde(skip)]
+    pub(crate) page: PageRules,
 }
 
 impl AskedFor {
@@ -97,7 +99,7 @@ impl AskedFor {
         let mut words = format!(
             "reclaim was for blocks of {}, not for pages: {of_order} of {} times (background \
              {background}, direct {direct})",
-            size(PAGE_KIB << order),
+            size(self.page.kbytes() << order),
             background + direct
         );
         for (disk, kib) in &self.read_ahead_kib {
@@ -151,7 +153,7 @@ mod tests {
             Notice::ReclaimBegin { order: 9, gfp: 0 },
         ]);
         assert!(!wakes.is_short_of_blocks(0) && wakes.is_short_of_blocks(1));
-        let asked = wakes.asked(&MachineFiles::default()).unwrap();
+        let asked = wakes.asked(&MachineFiles::default(), PageRules::OWN).unwrap();
         assert_eq!((asked.background, asked.direct), (2, 1));
         assert_eq!((asked.order, asked.of_order), (9, 2));
         let words = asked.words().unwrap();
@@ -166,7 +168,7 @@ mod tests {
         let asked = |order, text: &str| {
             let mut files = MachineFiles::default();
             files.set("read-ahead.txt", text.as_bytes().to_vec());
-            of(&[Notice::KswapdWake { node: 0, order }]).asked(&files).unwrap()
+            of(&[Notice::KswapdWake { node: 0, order }]).asked(&files, PageRules::OWN).unwrap()
         };
         let text = "loop0 128\nsda 1024\nvda 8192\nx\ny z\n";
         let large = asked(9, text);
@@ -181,15 +183,23 @@ mod tests {
     }
 
     #[test]
+    fn blocks_are_as_large_as_the_recorded_pages_make_them() {
+        let page = PageRules { shift: 14, ..PageRules::OWN };
+        let wakes = of(&[Notice::KswapdWake { node: 0, order: 9 }]);
+        let words = wakes.asked(&MachineFiles::default(), page).unwrap().words().unwrap();
+        assert!(words.starts_with("reclaim was for blocks of 8 MiB"), "{words}");
+    }
+
+    #[test]
     fn pages_are_no_blocks_and_an_order_that_no_kernel_has_is_no_panic() {
         let files = MachineFiles::default();
         let wake = Notice::KswapdWake { node: 0, order: 0 };
         let direct = |order| Notice::ReclaimBegin { order, gfp: 0 };
-        let asked = of(&[wake, wake, direct(3)]).asked(&files).unwrap();
+        let asked = of(&[wake, wake, direct(3)]).asked(&files, PageRules::OWN).unwrap();
         assert_eq!((asked.order, asked.of_order, asked.is_of_blocks()), (3, 1, false));
-        let asked = of(&[wake]).asked(&files).unwrap();
+        let asked = of(&[wake]).asked(&files, PageRules::OWN).unwrap();
         assert_eq!((asked.background, asked.order, asked.words()), (1, 0, None));
-        assert_eq!(of(&[]).asked(&files), None);
-        assert_eq!(of(&[direct(99)]).asked(&files), None);
+        assert_eq!(of(&[]).asked(&files, PageRules::OWN), None);
+        assert_eq!(of(&[direct(99)]).asked(&files, PageRules::OWN), None);
     }
 }
