@@ -79,9 +79,8 @@ pub(crate) struct Node {
     pub(crate) meminfo: Option<(String, meminfo::Document)>,
 }
 
-/// `log2` of the bytes of pages that kernels can have, and of a KiB.
+/// `log2` of the bytes of pages that kernels can have.
 const PAGE_SHIFTS: [u8; 3] = [12, 14, 16];
-const KIB_SHIFT: u8 = 10;
 /// States that nodes are listed by.
 const STATES: [&str; 4] = ["online", "has_memory", "has_normal_memory", "has_cpu"];
 
@@ -373,12 +372,11 @@ fn page(
     zones: &ZoneFile,
 ) -> PageRules {
     let mut page = PageRules::OWN;
-    let amounts = meminfo.iter().flat_map(|(_, document)| &document.amounts);
-    let total =
-        amounts.filter(|amount| amount.name == "MemTotal").map(|amount| amount.value).next();
+    let total = meminfo.and_then(|(_, document)| document.value("MemTotal"));
     let present: u128 = zones.zones.iter().map(|zone| u128::from(zone.present.value)).sum();
     if let Some(total) = total.map(u128::from) {
-        let holds = |shift: &u8| total <= present << (*shift - KIB_SHIFT);
+        let kbytes = |shift: u8| u128::from(PageRules { shift, ..PageRules::OWN }.kbytes());
+        let holds = |shift: &u8| total <= present * kbytes(*shift);
         page.shift = PAGE_SHIFTS.into_iter().find(holds).unwrap_or(page.shift);
     }
     let node = pagetypeinfo.and_then(|(_, document)| document.nodes.first());

@@ -375,22 +375,22 @@ impl<'r, 'a> Judge<'r, 'a> {
         self.verdict.unknown_block_type += u64::from(mt.is_none());
         let mt = mt.map_or(Fact::MOVABLE, |mt| mt.index() as u8);
         let to = self.lists.of(self.map, &Fact { migratetype: mt, ..*fact });
-        if to.is_some() && self.is_past_lists(at) {
-            self.verdict.freed_past_lists += 1;
-            self.told.past_lists.push(self.pages.last(fact.pfn));
-            self.pages.replace(fact.pfn, Place::Free);
-            self.pages.set_last(fact.pfn, at);
-            return;
+        match to {
+            Some(_) if self.is_past_lists(at) => {
+                self.verdict.freed_past_lists += 1;
+                self.told.past_lists.push(self.pages.last(fact.pfn));
+            }
+            Some(key) => {
+                let store = self.store(key);
+                self.frees[store] = self.frees[store].saturating_add(1);
+                if self.lists.push(key, fact.pfn) {
+                    self.listed(key, fact.pfn, at);
+                    return;
+                }
+                self.verdict.no_room += 1;
+            }
+            None => {}
         }
-        if let Some(key) = to {
-            let store = self.store(key);
-            self.frees[store] = self.frees[store].saturating_add(1);
-        }
-        if let Some(key) = to.filter(|key| self.lists.push(*key, fact.pfn)) {
-            self.listed(key, fact.pfn, at);
-            return;
-        }
-        self.verdict.no_room += u64::from(to.is_some());
         self.pages.replace(fact.pfn, Place::Free);
         self.pages.set_last(fact.pfn, at);
     }
