@@ -46,18 +46,20 @@ fn run(words: &[String]) -> Result<String, Box<dyn Error>> {
     Ok(text(&answers(&asked, &seeds, &commit)?)?)
 }
 
-/// The rows of all questions, in their order, on as many threads as there are CPUs.
+/// The rows of all questions, in their order, on as many threads as there are CPUs. A thread takes
+/// one seed of a question at a time: those of one question mostly share no run.
 fn answers(asked: &[Question], seeds: &[u64], commit: &str) -> Result<Vec<Row>, Box<dyn Error>> {
-    let next = Mutex::new(asked.iter().enumerate());
+    let each = asked.iter().flat_map(|question| seeds.iter().map(move |seed| (question, *seed)));
+    let next = Mutex::new(each.enumerate());
     let made = Mutex::new(Vec::new());
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 let take = || next.lock().ok().and_then(|mut left| left.next());
-                while let Some((at, question)) = take() {
-                    let rows = question.answer(seeds, commit);
-                    eprintln!("{} {}", question.id, question.figure);
+                while let Some((at, (question, seed))) = take() {
+                    let rows = question.answer(&[seed], commit);
+                    eprintln!("{} {}, seed {seed}", question.id, question.figure);
                     made.lock().expect("no thread panics with it").push((at, rows));
                 }
             });

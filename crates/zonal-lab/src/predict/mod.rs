@@ -14,7 +14,7 @@ mod questions;
 mod rows;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::LabError;
 use crate::machine::Machine;
@@ -89,20 +89,24 @@ impl Value {
     }
 }
 
-/// Runs that were made, by their commands: questions share many.
-static MADE: Mutex<BTreeMap<String, Figures>> = Mutex::new(BTreeMap::new());
+/// The figures of a run, none before it was made. Who makes it holds the lock.
+type Made = Arc<Mutex<Option<Figures>>>;
 
+/// Runs that were made or are being made, by their commands: questions share many.
+static MADE: Mutex<BTreeMap<String, Made>> = Mutex::new(BTreeMap::new());
+
+/// Makes a run, or waits for the thread that makes it.
 fn run(recipe: &Recipe) -> Result<Figures, LabError> {
-    let command = recipe.command();
-    let made = MADE.lock().ok().and_then(|made| made.get(&command).cloned());
-    if let Some(figures) = made {
-        return Ok(figures);
+    // What a panic left is as it was before or whole.
+    let mut runs = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let made = runs.entry(recipe.command()).or_default().clone();
+    drop(runs);
+    let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(figures) = &*made {
+        return Ok(figures.clone());
     }
     let figures = recipe.plan(&|name| Ok(Machine::named(name)?))?.run()?;
-    if let Ok(mut made) = MADE.lock() {
-        made.insert(command, figures.clone());
-    }
-    Ok(figures)
+    Ok(made.insert(figures).clone())
 }
 
 /// Sets a number of the workload, or of the variant.
