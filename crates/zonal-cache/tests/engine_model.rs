@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use rand_core::{Rng, SeedableRng};
@@ -58,12 +58,17 @@ fn page_of(pages: &Pages, page: u64, bytes: usize) -> Vec<u8> {
     pages.get(&page).cloned().unwrap_or_else(|| vec![0; bytes])
 }
 
+/// An engine does not try longer than this; the longest pause after failed writes is 5 s.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The engine replays what was lost.
 fn replay(pager: &Pager, model: &Pages) {
+    let since = Instant::now();
     for page in pager.accept_loss().unwrap().into_iter().flatten() {
         let bytes = page_of(model, page, pager.page_bytes());
         while let Err(error) = pager.pin_new(page).map(|mut pin| pin.copy_from_slice(&bytes)) {
             assert!(!error.to_string().contains("panicked"), "{error}");
+            assert!(since.elapsed() < PATIENCE, "it does not get well: {error}");
         }
     }
 }

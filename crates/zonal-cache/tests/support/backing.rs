@@ -70,6 +70,12 @@ pub struct Heap {
 #[derive(Clone, Default)]
 pub struct HeapBacking(pub Arc<Heap>);
 
+/// Counts down to 0. `false`: it is there. In one step: the thread that writes and the one that
+/// reclaims are in the backing at once.
+fn one_less(count: &AtomicU64) -> bool {
+    count.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1)).is_ok()
+}
+
 pub fn failed() -> io::Error {
     io::Error::from_raw_os_error(5)
 }
@@ -135,10 +141,7 @@ impl Backing for HeapBacking {
         assert!(batch.windows(2).all(|two| two[0].page < two[1].page), "out of order");
         for (written, write) in batch.iter().enumerate() {
             self.0.writes.fetch_add(1, SeqCst);
-            let fails = self.0.failing_writes.load(SeqCst) > 0;
-            if fails {
-                self.0.failing_writes.fetch_sub(1, SeqCst);
-            }
+            let fails = one_less(&self.0.failing_writes);
             let begun = self.begin(Call::Write(write.page));
             if let Err(error) = begun.and(if fails { Err(failed()) } else { Ok(()) }) {
                 return Err(WriteFailed { written, error });
@@ -152,8 +155,7 @@ impl Backing for HeapBacking {
         self.0.syncs.fetch_add(1, SeqCst);
         self.begin(Call::Sync)?;
         let pending = std::mem::take(&mut *self.0.pending.lock().unwrap());
-        if self.0.failing_syncs.load(SeqCst) > 0 {
-            self.0.failing_syncs.fetch_sub(1, SeqCst);
+        if one_less(&self.0.failing_syncs) {
             // The pages are clean now, and gone.
             return Err(failed());
         }

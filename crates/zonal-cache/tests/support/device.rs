@@ -153,18 +153,13 @@ impl DeviceStore {
 
     fn begin(&self, call: Call) -> Option<Fault> {
         self.0.state.lock().unwrap().calls.push(call);
-        match self.0.fail_in.load(SeqCst) {
-            -1 => None,
-            left if left < -1 => None,
-            0 => {
-                self.0.fail_in.store(-2, SeqCst);
-                Some(*self.0.fault.lock().unwrap())
-            }
-            _ => {
-                self.0.fail_in.fetch_sub(1, SeqCst);
-                None
-            }
-        }
+        let next = |left: i64| match left {
+            0 => Some(-2),
+            1.. => Some(left - 1),
+            _ => None,
+        };
+        let before = self.0.fail_in.fetch_update(SeqCst, SeqCst, next);
+        (before == Ok(0)).then(|| *self.0.fault.lock().unwrap())
     }
 }
 
