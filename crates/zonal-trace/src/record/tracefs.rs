@@ -144,7 +144,7 @@ impl Instance {
                     output.write_all(&buffer)?;
                     total += page as u64;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if is_end(&error) => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -152,6 +152,13 @@ impl Instance {
         output.flush()?;
         Ok(total)
     }
+}
+
+/// Whether this answer says that a ring has no more pages. A CPU that was off when the rings were
+/// made, and since, has none: there it is `ENODEV`.
+fn is_end(error: &io::Error) -> bool {
+    let no_ring = rustix::io::Errno::NODEV.raw_os_error();
+    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(no_ring)
 }
 
 /// The header of ring pages. The kernel gives it to the first read alone, however short that is.
@@ -195,6 +202,14 @@ mod tests {
             oldest event ts:  3993.168840\nnow ts:  3994.524349\ndropped events: 4\n\
             read events: 0\n";
         assert_eq!(RingStats::parse(text), RingStats { entries: 19572, dropped: 9 });
+    }
+
+    #[test]
+    fn a_cpu_that_was_off_has_a_ring_without_pages() {
+        let error = |errno: rustix::io::Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        assert!(is_end(&error(rustix::io::Errno::NODEV)));
+        assert!(is_end(&error(rustix::io::Errno::AGAIN)));
+        assert!(!is_end(&error(rustix::io::Errno::IO)));
     }
 
     #[test]
