@@ -4,7 +4,7 @@
 //!  as it is: once for nothing, once timed, recorded (N times) ─► predicted
 //!  the prediction is written down (stderr, -o FILE)
 //!  now · tried · now …          timed, not recorded; probe and --metric-cmd end it early
-//!  with the setting: recorded (N times) ─► counts
+//!  with the setting: once for nothing, recorded (N times) ─► counts
 //!  everything put back ─► predicted beside measured ─► --apply writes a file of sysctl.d
 //! ```
 //! A signal ends the runs: everything is put back, and the verdict is by those that are done.
@@ -26,7 +26,7 @@ use zonal_replay::verify::{
 
 use self::args::VerifyArgs;
 use self::live::{Bench, Signals};
-use crate::output;
+use crate::output::{self, Steps};
 use crate::record::{self, ENDS};
 use crate::scratch;
 use crate::verdict::Verdict;
@@ -104,6 +104,14 @@ pub fn run(args: &VerifyArgs) -> anyhow::Result<Verdict> {
 /// The runs are worth more.
 fn counts(args: &VerifyArgs, bench: &mut Bench<'_>) -> Vec<Counts<f64>> {
     let mut counts = Vec::new();
+    // The run before may have been one as it is, and left other files in memory.
+    if args.duration.is_none() && bench.interrupted().is_none() {
+        output::note("one run with the setting that counts for nothing");
+        if let Err(error) = warm_up_with_it(bench) {
+            left_out(bench, &error);
+            return counts;
+        }
+    }
     for number in 0..args.recordings {
         if bench.interrupted().is_some() {
             break;
@@ -115,14 +123,26 @@ fn counts(args: &VerifyArgs, bench: &mut Bench<'_>) -> Vec<Counts<f64>> {
         match counted {
             Ok(one) => counts.push(one),
             Err(error) => {
-                if bench.interrupted().is_none() || record::is_left(&error) {
-                    output::note(&format!("left out, counts with the setting: {error:#}"));
-                }
+                left_out(bench, &error);
                 break;
             }
         }
     }
     counts
+}
+
+/// What a signal ended is no news; what is left changed on the host is.
+fn left_out(bench: &Bench<'_>, error: &anyhow::Error) {
+    if bench.interrupted().is_none() || record::is_left(error) {
+        output::note(&format!("left out, counts with the setting: {error:#}"));
+    }
+}
+
+fn warm_up_with_it(bench: &mut Bench<'_>) -> anyhow::Result<()> {
+    let mut host = bench.take()?;
+    let run = bench.time(&mut host, Arm::Tried, None);
+    record::put_back(host)?;
+    run.map(drop)
 }
 
 /// Gives the result to everybody who wants it: what fails for one of them is an error at the end,
@@ -151,6 +171,7 @@ fn register(args: &VerifyArgs, bench: &mut Bench<'_>, now: String) -> anyhow::Re
         output::note("one run, to know how long it takes while nobody records");
         run_s = Some(bench.warm_up()?.elapsed_s);
     }
+    output::note(&text::takes(args, run_s));
     let mut recordings = Vec::new();
     for number in 0..args.recordings {
         output::note(&format!("recording as it is, {} of {}", number + 1, args.recordings));
@@ -185,7 +206,8 @@ struct Trials {
 
 fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Result<Trials> {
     let hurts = Hurts { probe_times: args.probe_times, metric_times: args.metric_times };
-    let bar = output::progress("running", "runs", Some(plan.runs().count() as u64));
+    let all = plan.runs().count() as u64;
+    let steps = Steps::new("running", "runs", all);
     let mut runs = Vec::new();
     let taken = bench.take();
     if let Some(signal) = bench.interrupted() {
@@ -204,7 +226,7 @@ fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Resu
             let hurt = Some(arm).filter(|arm| *arm == Arm::Tried);
             let hurt = hurt.and_then(|_| hurts.after(&runs, &run));
             runs.push((arm, run));
-            bar.set_position(runs.len() as u64);
+            steps.at(runs.len() as u64, all);
             if let Some(why) = hurt {
                 return Ok(End::Hurt(why));
             }
@@ -212,7 +234,7 @@ fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Resu
         Ok(End::Done)
     };
     let end = all_runs();
-    bar.finish_and_clear();
+    drop(steps);
     // Put back whatever the runs came to.
     record::put_back(host)?;
     Ok(Trials { runs, end: end? })

@@ -1,10 +1,31 @@
 //! Predictions and results as text, for people.
 
-use zonal_replay::verify::{Interval, Outcome, Registered};
+use zonal_replay::verify::{Interval, Outcome, Plan, Registered};
+
+use super::args::VerifyArgs;
+
+/// How long a recorder keeps lists small before it begins.
+const COLD_S: f64 = 2.0;
 
 fn interval(one: &Interval, digits: usize) -> String {
     let Interval { low, mid, high } = one;
     format!("{mid:.digits$} ({low:.digits$} to {high:.digits$})")
+}
+
+/// How long the rest takes, by one run of `run_s`.
+pub fn takes(args: &VerifyArgs, run_s: Option<f64>) -> String {
+    let VerifyArgs { duration, blocks, recordings, no_touch, .. } = args;
+    let window_s = duration.map_or(0.0, |time| time.as_secs_f64());
+    let run_s = run_s.unwrap_or(window_s);
+    let timed = Plan::new(*blocks, 0).runs().count();
+    let recorded = 2 * usize::from(*recordings);
+    let warm_ups = usize::from(duration.is_none());
+    let cold_s = if *no_touch { 0.0 } else { COLD_S };
+    let all_s = (timed + recorded + warm_ups) as f64 * run_s + recorded as f64 * cold_s;
+    format!(
+        "{timed} runs and {recorded} recordings are to come, at {run_s:.1} s for a run about \
+         {all_s:.0} s, and what the recordings take to be read; Ctrl-C ends it at any time"
+    )
 }
 
 /// The prediction, before anything is tried.
@@ -92,4 +113,32 @@ pub fn outcome(outcome: &Outcome) -> String {
         registered.now
     ));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        verify: VerifyArgs,
+    }
+
+    #[test]
+    fn how_long_it_takes_is_told_by_one_run() {
+        let words = |more: &[&str]| {
+            let first = ["verify", "--setting", "vm.stat_interval=9"].iter();
+            Line::parse_from(first.chain(more)).verify
+        };
+        // 15 runs, a warm-up and four recordings of 13 s, two seconds before each of these.
+        let text = takes(&words(&["--", "true"]), Some(13.0));
+        assert!(text.contains("15 runs and 4 recordings"), "{text}");
+        assert!(text.contains("13.0 s for a run about 268 s"), "{text}");
+        let text = takes(&words(&["--duration", "10s", "--no-touch", "--recordings", "1"]), None);
+        assert!(text.contains("15 runs and 2 recordings"), "{text}");
+        assert!(text.contains("about 170 s"), "{text}");
+    }
 }
