@@ -21,6 +21,7 @@
 //! | pages that stay free under another setting | `marks`, the kernel's formula |
 //! | which blocks are pages of files, and which of them reclaim took | `pages` |
 //! | what is left to do where they stay | `stays` |
+//! | what a run leaves in memory for the next | `left` |
 //! | for which blocks reclaim was asked | `wakes` |
 //!
 //! Measured are the costs; what another setting saves of them is modelled. Reading a page again has
@@ -28,6 +29,7 @@
 
 mod cache;
 mod cost;
+mod left;
 mod marks;
 mod pages;
 mod stays;

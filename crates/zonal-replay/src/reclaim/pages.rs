@@ -24,7 +24,7 @@ pub(super) const SAMPLED_BITS: u8 = 6;
 /// No file has more: offsets in bytes have 63 bits.
 const PAGES_OF_FILE: u64 = 1 << 51;
 /// The type of pages that can move: those of files and of programs.
-const MOVABLE: u8 = 1;
+pub(super) const MOVABLE: u8 = 1;
 
 /// Threads that reclaim.
 #[derive(Debug, Default)]
@@ -79,6 +79,19 @@ pub struct Filed {
     pub wanted: u8,
 }
 
+/// A sample of pages that somebody threw away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// When.
+    pub time_ns: u64,
+    /// Number of the file.
+    pub file: u32,
+    /// The first page's place in the file.
+    pub index: u64,
+    /// Order of their block.
+    pub order: u8,
+}
+
 /// What a trace says of blocks and files.
 #[derive(Clone, Debug, Default)]
 pub struct FilePages {
@@ -90,8 +103,8 @@ pub struct FilePages {
     pub moved: Vec<u32>,
     /// Blocks whose allocation had no event, and was made up.
     pub made_up: Vec<u32>,
-    /// When pages of a file were thrown away by others than reclaim, and which file's.
-    pub dropped: Vec<(u64, u32)>,
+    /// Pages of files that others than reclaim threw away, in the order of time.
+    pub dropped: Vec<Dropped>,
 }
 
 /// Collects that while a trace is read.
@@ -142,7 +155,8 @@ impl Filer {
                 if is_sampled(page) && !self.reclaimers.has(event.pid) =>
             {
                 let file = self.file(page);
-                self.found.dropped.push((event.time_ns, file));
+                let (time_ns, index, order) = (event.time_ns, page.index, page.order);
+                self.found.dropped.push(Dropped { time_ns, file, index, order });
             }
             _ => {}
         }

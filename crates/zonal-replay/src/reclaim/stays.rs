@@ -21,7 +21,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::pages::{FilePages, Filed};
+use super::left::{Left, left};
+use super::pages::{Dropped, FilePages, Filed, MOVABLE};
 use crate::program::{NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::world::Change;
 
@@ -38,8 +39,16 @@ pub(crate) struct Stays {
     pub pages: u64,
 }
 
-/// `program` with room for so many pages of files more.
+/// `program` with room for so many pages of files more, run after a run of the same.
 pub(crate) fn stays(program: &Program, room: u64) -> Stays {
+    let (alone, blocks) = follow(program, room, &[]);
+    let left = left(program, (&alone.program, &blocks), room);
+    if left.is_empty() { alone } else { follow(program, room, &left).0 }
+}
+
+/// The same after a run that left these; and which blocks hold pages of files, of those that the
+/// recording does not have.
+fn follow(program: &Program, room: u64, left: &[Left]) -> (Stays, Vec<Filed>) {
     let FilePages { filed, reclaimed, moved, made_up, dropped } = &program.files;
     let all_of = |slots: &[u32]| {
         let mut is_one = vec![false; program.slots.len()];
@@ -49,9 +58,10 @@ pub(crate) fn stays(program: &Program, room: u64) -> Stays {
     let (is_reclaimed, is_moved, is_made_up) = (all_of(reclaimed), all_of(moved), all_of(made_up));
     let is_moved_to = |slot: usize| is_made_up[slot] && (is_reclaimed[slot] || is_moved[slot]);
     let mut cache = Cache::new(program, room);
+    left.iter().for_each(|left| cache.begin_with(*left));
     let mut dropped = dropped.iter().peekable();
     for op in &program.ops {
-        while let Some((_, file)) = dropped.next_if(|(time_ns, _)| *time_ns <= op.time_ns) {
+        while let Some(Dropped { file, .. }) = dropped.next_if(|own| own.time_ns <= op.time_ns) {
             cache.drop_file(*file, op);
         }
         match op.kind {
@@ -70,13 +80,14 @@ pub(crate) fn stays(program: &Program, room: u64) -> Stays {
             OpKind::Split | OpKind::Change | OpKind::Refresh => cache.ops.push(*op),
         }
     }
-    let Cache { ops, slots, pages, .. } = cache;
+    let Cache { ops, slots, pages, large, .. } = cache;
     let (changes, early) = (program.changes.clone(), program.early.clone());
     let (kernel, files) = (program.kernel.clone(), FilePages::default());
-    Stays { program: Program { ops, slots, changes, early, kernel, files, ..*program }, pages }
+    let program = Program { ops, slots, changes, early, kernel, files, ..*program };
+    (Stays { program, pages }, large)
 }
 
-fn place_of(filed: &[Filed], slot: u32) -> Option<Filed> {
+pub(super) fn place_of(filed: &[Filed], slot: u32) -> Option<Filed> {
     let at = filed.binary_search_by_key(&slot, |filed| filed.slot).ok()?;
     Some(filed[at])
 }
@@ -133,6 +144,8 @@ struct Cache {
     held: u64,
     /// Pages that were not read again.
     pages: u64,
+    /// Blocks that had been refused.
+    large: Vec<Filed>,
 }
 
 impl Cache {
@@ -149,7 +162,28 @@ impl Cache {
             turns: 0,
             held: 0,
             pages: 0,
+            large: Vec::new(),
         }
+    }
+
+    /// A block that the run before left. Frame 0 is in no zone: nothing is said of where it is.
+    fn begin_with(&mut self, Left { file, index, order }: Left) {
+        if self.is_there((file, index), 1 << order) {
+            return;
+        }
+        let block = self.slots.len() as u32;
+        let (pfn, before, origin) = (0, NO_SLOT, Origin::Held);
+        let (gfp, left, cpu, migratetype, past_lists) = (0, 0, 0, MOVABLE, false);
+        let own = Slot { pfn, gfp, before, left, cpu, order, migratetype, origin, past_lists };
+        self.slots.push(own);
+        let part = Part { block, pages: 1 << order };
+        let state = State::Taken(self.next_turn());
+        self.insert((file, index), Extent { part, state });
+    }
+
+    fn is_there(&self, (file, index): (u32, u64), pages: u64) -> bool {
+        let last = self.extents.range(..(file, index + pages)).next_back();
+        last.is_some_and(|(key, extent)| key.0 == file && key.1 + extent.part.pages > index)
     }
 
     fn has_room(&self) -> bool {
@@ -191,6 +225,7 @@ impl Cache {
         // Frame 0 is in no zone: nothing is said of where it was.
         let large = Slot { pfn: 0, before: NO_SLOT, order: wanted, origin: Origin::Again, ..own };
         self.slots.push(large);
+        self.large.push(Filed { slot: block, file, index, wanted });
         self.ops.push(Op { slot: block, ..*op });
         self.left.insert(block, pages);
         self.parts.insert(op.slot, vec![Part { block, pages }]);

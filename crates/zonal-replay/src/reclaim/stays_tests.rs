@@ -309,6 +309,57 @@ fn a_file_that_was_moved_and_thrown_away_is_read_again() {
     assert_eq!(done(&stays)[1..], [(slot, false), (again, true)]);
 }
 
+/// What of a file is in memory is thrown away, a sample for each of these blocks; then 128 pages are
+/// read, in blocks.
+fn again_and_again(there: &[(u64, u8)], order: u8) -> Trace {
+    let mut trace = Trace::default();
+    for (index, order) in there.iter().copied() {
+        let page = CachedPage { device: 8, inode: 3, index, order };
+        trace.see(READER, EventKind::Notice(Notice::CacheRemove(page)));
+    }
+    (0..128 >> order).for_each(|block| _ = trace.read(block << order, order));
+    trace
+}
+
+/// Orders of the blocks that are there at the start and were not in the recording, all of which are
+/// freed before anything is read.
+fn found(stays: &Stays) -> Vec<u8> {
+    let is_found = |slot: &Slot| slot.origin == Origin::Held && slot.pfn == 0;
+    let slots = (0..).zip(&stays.program.slots).filter(|(_, slot)| is_found(slot));
+    let (slots, orders): (Vec<u32>, Vec<u8>) = slots.map(|(at, slot)| (at, slot.order)).unzip();
+    let first = done(stays).into_iter().take(slots.len()).collect::<Vec<_>>();
+    assert_eq!(first, slots.into_iter().map(|slot| (slot, false)).collect::<Vec<_>>());
+    orders
+}
+
+#[test]
+fn a_run_begins_with_what_the_one_before_left_and_this_one_throws_away() {
+    let run = |there: &[(u64, u8)], order, room| {
+        let before = again_and_again(there, order);
+        let of_recording = before.ops.len();
+        let stays = before.with_room(room);
+        assert_eq!(stays.program.ops.len(), of_recording + found(&stays).len());
+        found(&stays)
+    };
+    // The second half had been reclaimed between the runs.
+    assert_eq!(run(&[(0, 0)], 0, 1 << 20), [0; 64]);
+    assert_eq!(run(&[(0, 0)], 0, 10), [0; 10], "no more than have room");
+    assert_eq!(run(&[(0, 6)], 7, 1 << 20), [6], "half of the large block");
+    assert_eq!(run(&[(64, 6)], 5, 1 << 20), [5, 5]);
+    assert_eq!(run(&[(0, 7)], 0, 1 << 20), [0; 0], "all of it was there");
+    assert_eq!(run(&[], 0, 1 << 20), [0; 0], "nothing says that the file was thrown away");
+    assert_eq!(run(&[(0, u8::MAX)], 0, 1 << 20), [0; 0], "an order that no block has");
+}
+
+#[test]
+fn a_file_that_is_read_first_and_then_thrown_away_is_not_found_at_the_start() {
+    let mut trace = again_and_again(&[], 0);
+    let page = CachedPage { device: 8, inode: 3, index: 0, order: 0 };
+    trace.see(READER, EventKind::Notice(Notice::CacheRemove(page)));
+    trace.read(0, 0);
+    assert_eq!(found(&trace.with_room(1 << 20)), [0; 0]);
+}
+
 #[test]
 fn after_lost_events_nobody_is_known_to_move_pages() {
     let mut trace = Trace::default();
@@ -433,10 +484,13 @@ fn whatever_a_trace_says_each_block_is_given_out_once_and_freed_once_after() {
         let room = [0, 1, ROOM_MIN, 1500, 1 << 20, u64::MAX][seed as usize % 6];
         let trace = anything(seed * 0x9e37_79b9);
         let ops = trace.ops.len();
-        let held: Vec<u32> = (0..trace.slots.len() as u32)
-            .filter(|slot| trace.slots[*slot as usize].origin == Origin::Held)
-            .collect();
         let stays = trace.with_room(room.saturating_sub(ROOM_MIN));
+        let slots = &stays.program.slots;
+        let held: Vec<u32> = (0..slots.len() as u32)
+            .filter(|slot| slots[*slot as usize].origin == Origin::Held)
+            .collect();
+        let found = slots.iter().filter(|slot| slot.pfn == 0 && slot.origin == Origin::Held);
+        let ops = ops + found.count();
         let (mut given, mut freed) = (BTreeSet::from_iter(held), BTreeSet::new());
         assert!(stays.program.ops.len() <= ops, "seed {seed}");
         for (slot, is_alloc) in done(&stays) {

@@ -3,6 +3,7 @@
 //! | frames | why | become |
 //! |--|--|--|
 //! | blocks held at the start | the trace frees them | in use, exactly those blocks |
+//! | blocks that a run before left | the trace frees them | in use, where most pages are free |
 //! | the first that a CPU takes | its lists held as many when the state was read | on its list |
 //! | all others that the trace allocates | they came out of the buddy | free |
 //! | frames the trace never names | to make up the recorded totals | free, in use, or absent |
@@ -123,14 +124,19 @@ pub fn bring_up(
             tag_as_recorded(rebuilt, shown, map);
         }
     }
+    let free = |index: &usize| totals(machine, map, *index).free;
+    let roomiest = (0..map.zones().len()).max_by_key(free);
     for (index, zone) in map.zones().iter().enumerate() {
-        let totals = totals(machine, map, index);
+        let mut totals = totals(machine, map, index);
         let spanned = (zone.end - zone.start) as usize;
         let fates = vec![Fate::Absent; spanned];
         let mut fates = Fates { start: zone.start, fates, spare: spanned };
         fates.place_held(program, map, index, &mut blocks, &mut report);
         let zone_warm = fates.place_cached(&chooser, index, &totals, &mut report);
         fates.place_free(program, map, index);
+        if roomiest == Some(index) {
+            fates.place_left(program, &mut totals, &mut blocks, &mut report);
+        }
         fates.fill_up(&totals, &mut report);
         let zone_id = ZoneId(index as u16);
         fates.online(&rebuilt.allocator, zone_id, &zone.kind)?;
@@ -290,6 +296,29 @@ impl Fates {
                 report.held_named += 1 << slot.order;
                 report.held_pages += 1 << slot.order;
             }
+        }
+    }
+
+    /// Places blocks in use that were not in the recording, of which nothing says where they are,
+    /// in pages that were free.
+    fn place_left(
+        &mut self,
+        program: &Program,
+        totals: &mut Totals,
+        blocks: &mut [u64],
+        report: &mut StartReport,
+    ) {
+        let named = self.fates.iter().filter(|fate| **fate == Fate::Free).count() as u64;
+        let mut spare = totals.free.saturating_sub(named);
+        for (number, slot) in program.held().filter(|(_, slot)| slot.pfn == 0) {
+            let pages = 1 << slot.order;
+            if pages > spare {
+                continue;
+            }
+            let Some(pfn) = self.place_unnamed(slot.order) else { continue };
+            blocks[number as usize] = pfn;
+            report.held_pages += pages;
+            (spare, totals.free) = (spare - pages, totals.free - pages);
         }
     }
 
