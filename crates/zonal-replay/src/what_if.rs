@@ -226,6 +226,12 @@ impl<'r> WhatIf<'r> {
         self.lock_waits.as_ref()
     }
 
+    /// Settings that somebody wrote meanwhile, in words.
+    pub(crate) fn written(&self) -> impl Iterator<Item = String> {
+        let start_ns = self.program.start_ns;
+        self.program.changes.iter().filter_map(move |changed| changed.written(start_ns))
+    }
+
     /// Share of the allocations that others than the recorded command made, in percent.
     pub fn of_others_percent(&self) -> Option<f64> {
         self.of_others_percent

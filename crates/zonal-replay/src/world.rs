@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use zonal_core::alloc::Sysctl;
 use zonal_trace::{Event, EventKind, Notice};
 
+use crate::settings::Settings;
+
 /// One thing that happened to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -41,6 +43,15 @@ pub struct Changed {
     pub cpu: u16,
     /// What was done.
     pub change: Change,
+}
+
+impl Changed {
+    /// What was written and when, in words; `None`: no setting was.
+    pub fn written(&self, start_ns: u64) -> Option<String> {
+        let Change::Set(sysctl, value) = self.change else { return None };
+        let seconds = self.time_ns.saturating_sub(start_ns) as f64 / 1e9;
+        Some(format!("{} is {value} from {seconds:.1} s on", Settings::name_of(sysctl)))
+    }
 }
 
 /// A run of background reclaim.
@@ -265,6 +276,14 @@ mod tests {
         assert_eq!(of(&again), [(6, Change::AllEmptied)]);
         let nothing = [(1, 7, begin()), (5, 7, end(0)), (7, 7, begin())];
         assert_eq!(of(&nothing), []);
+    }
+
+    #[test]
+    fn a_setting_that_was_written_is_told_with_its_time() {
+        let of = |change| Changed { time_ns: 2_700_000_000, cpu: 0, change }.written(1_000_000_000);
+        let told = of(Change::Set(Sysctl::MinFreeKbytes, 135_168)).unwrap();
+        assert_eq!(told, "vm.min_free_kbytes is 135168 from 1.7 s on");
+        assert_eq!(of(Change::AllEmptied), None);
     }
 
     #[test]

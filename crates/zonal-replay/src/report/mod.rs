@@ -34,11 +34,9 @@ use crate::program::Program;
 use crate::run::explain::Explained;
 use crate::run::outcome::Outcome;
 use crate::run::timeline::Timeline;
-use crate::settings::Settings;
 use crate::start::StartReport;
 use crate::told::Recorded;
 use crate::unjudged::{self, NotJudged, ReclaimJudged};
-use crate::world::{Change, Changed};
 use crate::zones::ZoneMap;
 
 /// Version of the JSON.
@@ -294,11 +292,9 @@ fn notes(
     if memory == Memory::None {
         let (start, end) = (program.start_ns, program.span_ns.1);
         let mut writes = Vec::new();
-        for Changed { time_ns, change, .. } in &outcome.written {
-            let Change::Set(sysctl, value) = change else { continue };
-            let seconds = time_ns.saturating_sub(start) as f64 / 1e9;
-            writes.push(*time_ns);
-            notes.push(format!("{} is {value} from {seconds:.1} s on", Settings::name_of(*sysctl)));
+        for changed in &outcome.written {
+            writes.push(changed.time_ns);
+            notes.extend(changed.written(start));
         }
         let bounds: Vec<u64> =
             machine.pageset_changes.iter().map(|change| change.time_ns).collect();
