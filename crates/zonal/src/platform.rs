@@ -17,6 +17,7 @@ use crate::reclaim::{Bells, Registry, is_inside};
 use crate::stalls::{self, Doing};
 use crate::sys::affinity;
 use crate::sys::membarrier::RseqFence;
+use crate::sys::rdpid::Rdpid;
 use crate::sys::rseq_abi::{RseqArea, getcpu};
 use crate::sys::slice::Slices;
 use crate::sys::{clock, futex};
@@ -48,6 +49,8 @@ impl fmt::Display for Mode {
 pub struct ProcessPlatform {
     /// Where this process' threads can read their CPU, if the kernel says it there.
     area: Option<RseqArea>,
+    /// What tells it where there is no such place.
+    rdpid: Option<Rdpid>,
     /// Keeps sequences out of a pcp, where restartable sequences are used.
     sequences: Option<RseqFence>,
     /// More time for a thread that has a pcp closed, where the kernel offers it.
@@ -73,6 +76,7 @@ impl ProcessPlatform {
         let bells = Bells::new(nodes);
         ProcessPlatform {
             area,
+            rdpid: if area.is_none() { Rdpid::find() } else { None },
             sequences,
             slices: area.and_then(Slices::offered),
             cpus,
@@ -130,6 +134,21 @@ impl ProcessPlatform {
         self.area
     }
 
+    /// The CPU that the thread runs on, as of now, where it is known without a call. No CPU has the
+    /// number of a thread that is not registered (RSEQ-3).
+    #[inline(always)]
+    pub(crate) fn told_cpu(&self) -> Option<u32> {
+        match self.area {
+            Some(area) => Some(area.current_cpu()),
+            None => self.rdpid.map(Rdpid::cpu),
+        }
+    }
+
+    /// Whether [`told_cpu`](Self::told_cpu) has an answer.
+    pub(crate) fn tells_cpu(&self) -> bool {
+        self.area.is_some() || self.rdpid.is_some()
+    }
+
     /// The CPU of a thread whose `cpu` has no pcps: it is not registered (RSEQ-3), or came up after
     /// the pool was made and shares the pcps of another.
     #[cold]
@@ -174,10 +193,7 @@ impl Platform for ProcessPlatform {
 
     #[inline]
     fn cpu(&self) -> CpuId {
-        let cpu = match self.area {
-            Some(area) => area.current_cpu(),
-            None => getcpu().0,
-        };
+        let cpu = self.told_cpu().unwrap_or_else(|| getcpu().0);
         CpuId(if cpu < self.cpus { cpu } else { self.other_cpu(cpu) })
     }
 

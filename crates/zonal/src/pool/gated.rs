@@ -3,7 +3,7 @@
 //! looked up, the sequences behind that (`typed`).
 //!
 //! ```text
-//!  thread's area says which CPU, pcp of that CPU ready? ── yes ──► block
+//!  thread's area, or else rdpid, says which CPU; pcp of that CPU ready? ── yes ──► block
 //!      │ no                                │ sequences where lists are looked up; getcpu
 //!      └───────────────────────────────────┴──► the core
 //! ```
@@ -56,7 +56,7 @@ impl Gated<'_> {
     /// A block for ordinary use.
     #[inline(never)]
     pub(super) fn alloc(self, order: Order, gfp: Gfp) -> Result<NonNull<u8>, AllocError> {
-        let Some(own) = self.area_own() else { return self.alloc_elsewhere(order, gfp) };
+        let Some(own) = self.told_own() else { return self.alloc_elsewhere(order, gfp) };
         match self.pop(own, order, gfp) {
             Some(start) => Ok(start),
             None => self.alloc_missed(order, gfp),
@@ -66,7 +66,7 @@ impl Gated<'_> {
     /// The same; null where that refuses.
     #[inline(never)]
     pub(super) fn alloc_raw(self, order: Order, gfp: Gfp) -> *mut u8 {
-        let Some(own) = self.area_own() else { return self.alloc_raw_elsewhere(order, gfp) };
+        let Some(own) = self.told_own() else { return self.alloc_raw_elsewhere(order, gfp) };
         match self.pop(own, order, gfp) {
             Some(start) => start.as_ptr(),
             None => self.alloc_raw_missed(order, gfp),
@@ -76,23 +76,24 @@ impl Gated<'_> {
     /// Takes a block back.
     #[inline(never)]
     pub(super) fn free(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let Some(own) = self.area_own() else { return self.free_elsewhere(pfn, order) };
+        let Some(own) = self.told_own() else { return self.free_elsewhere(pfn, order) };
         match own.free(&self.0.allocator, pfn, order) {
             Ok(()) => Ok(()),
             Err((pfn, order)) => self.free_missed(pfn, order),
         }
     }
 
-    /// What the running CPU serves itself from, where the thread's area says which CPU that is.
+    /// What the running CPU serves itself from, where the thread's area or an instruction says
+    /// which CPU that is.
     #[inline(always)]
-    fn area_own(self) -> Option<Own<'static>> {
-        self.0.owns.get(self.0.allocator.platform().area()?.current_cpu())
+    fn told_own(self) -> Option<Own<'static>> {
+        self.0.owns.get(self.0.allocator.platform().told_cpu()?)
     }
 
-    /// The same where there is no area.
+    /// The same where neither does.
     #[inline]
     fn asked_own(self) -> Option<Own<'static>> {
-        if self.0.owns.are_none() || self.0.allocator.platform().area().is_some() {
+        if self.0.owns.are_none() || self.0.allocator.platform().tells_cpu() {
             return None;
         }
         self.0.owns.get(getcpu().0)
@@ -105,7 +106,8 @@ impl Gated<'_> {
         Some(zeroed(self.0.address(pfn), order, gfp))
     }
 
-    /// A block without an area, or by a list that is looked up. `None`: go through the core.
+    /// A block where the kernel is asked for the CPU, or by a list that is looked up. `None`: go
+    /// through the core.
     #[inline(always)]
     fn pop_elsewhere(self, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
         match self.asked_own() {

@@ -7,6 +7,7 @@
 //!   affinity   which CPUs this thread may use; pinning
 //!   rseq_abi   where libc keeps this thread's rseq area; which CPU am I
 //!   rseq_own   an area of our own, for a libc that has none
+//!   rdpid      which CPU am I, by one instruction, where there is no area
 //!   membarrier stop the sequences of another CPU
 //!   futex      park and wake
 //!   clock      monotonic nanoseconds
@@ -42,6 +43,7 @@ pub(crate) mod membarrier;
 #[cfg_attr(all(target_os = "linux", not(zonal_portable)), path = "os_linux.rs")]
 #[cfg_attr(not(all(target_os = "linux", not(zonal_portable))), path = "os_portable.rs")]
 mod os;
+pub(crate) mod rdpid;
 pub mod rseq_abi;
 #[cfg_attr(not(all(target_os = "linux", not(zonal_portable))), path = "rseq_none.rs")]
 mod rseq_own;
