@@ -309,8 +309,8 @@ fn a_file_that_was_moved_and_thrown_away_is_read_again() {
     assert_eq!(done(&stays)[1..], [(slot, false), (again, true)]);
 }
 
-/// What of a file is in memory is thrown away, a sample for each of these blocks; then 128 pages are
-/// read, in blocks.
+/// What is in memory of a file is thrown away, a sample for each of these blocks; then 128 pages
+/// are read, in blocks.
 fn again_and_again(there: &[(u64, u8)], order: u8) -> Trace {
     let mut trace = Trace::default();
     for (index, order) in there.iter().copied() {
