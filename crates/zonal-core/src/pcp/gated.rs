@@ -27,7 +27,7 @@ use crate::frame::PageWord;
 use crate::frame::claim::{self, Held};
 use crate::pcp::ready::{Key, Taken};
 use crate::pcp::state::{Pcp, PcpList};
-use crate::pcp::word::{FREE_COUNT_TOP, PUSH_DELTA, PcpWord, PushLimits};
+use crate::pcp::word::{FREE_COUNT_TOP, PREV, PUSH_DELTA, PcpWord, PushLimits};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A pcp whose gate is held for one operation. Opens it when dropped.
@@ -227,9 +227,14 @@ impl<'p> Entered<'p> {
             return Some(word.0.wrapping_add(u64::from(ready.push.load(Relaxed))));
         }
         rare();
+        // `prev` becomes what it was not: no two frees of order 1 to 3 in a row, so no stream.
+        let word = word.0 ^ reached & PREV;
+        if reached == PREV {
+            return Some(word.wrapping_add(u64::from(ready.push.load(Relaxed))));
+        }
         // `free_count` grows no more. Where it may show a stream, that is for the core.
-        let grown = reached == FREE_COUNT_TOP && ready.prev_bit() == 0;
-        grown.then(|| word.0.wrapping_add(PUSH_DELTA))
+        let grown = reached & !PREV == FREE_COUNT_TOP && ready.prev_bit() == 0;
+        grown.then(|| word.wrapping_add(PUSH_DELTA))
     }
 
     /// The hot word once a block is on the list that the pcp is ready with.

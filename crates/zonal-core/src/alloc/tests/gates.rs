@@ -405,6 +405,27 @@ fn frees_that_nothing_counts_in_a_row_stay_on_the_fast_path() {
     pool.validate().unwrap();
 }
 
+/// The first free behind one of another kind is no second in a row (LB E.7), and needs no core.
+#[test]
+fn a_free_behind_one_of_another_kind_stays_on_the_fast_path() {
+    let pool = boot(Policy::ZONAL);
+    let pcp = pool.pcp(ZoneId(0), CpuId(0));
+    let take = |o| pool.alloc(Request::new(order(o))).unwrap();
+    for (one, other) in [(0, 3), (3, 0), (4, 1), (1, 9)] {
+        let (last, kept) = (take(other), [take(one), take(one)]);
+        pool.free(last, order(other)).unwrap();
+        let block = take(one);
+        let word = PcpWord(pcp.word.load(Relaxed));
+        assert_eq!(word.prev_high_order(), (1..=3).contains(&other));
+        assert_eq!(hot::free(&pool, block, order(one)), Ok(()), "{one} behind {other}");
+        let after = PcpWord(pcp.word.load(Relaxed));
+        assert_eq!(after.prev_high_order(), (1..=3).contains(&one));
+        assert_eq!(after, word.pushed(1 << one, u32::MAX, (1..=3).contains(&one)));
+        kept.iter().for_each(|block| pool.free(*block, order(one)).unwrap());
+    }
+    pool.validate().unwrap();
+}
+
 /// Where no sequence runs on a pcp, be it sealed or be there none, a bulk free claims each page by
 /// an exchange, so one of two frees at the same moment is refused.
 #[test]
