@@ -27,7 +27,8 @@ const STORE_SHIFT: u32 = PCP_BYTES.ilog2();
 /// (FAST-7).
 const WORD_SHIFT: u32 = CPU_SHIFT - STORE_SHIFT;
 const _: () = assert!(PCP_BYTES.is_power_of_two() && CPU_SHIFT > STORE_SHIFT);
-const _: () = assert!(STRAY_BITS | PREV <= i32::MAX as u64, "tests take 32 bits");
+const _: () = assert!(STRAY_BITS <= i32::MAX as u64, "tests take 32 bits");
+const _: () = assert!(PREV <= i32::MAX as u64, "its complement is an immediate");
 const _: () = assert!(PUSH_DELTA <= i32::MAX as u64, "an immediate");
 
 /// Arms the sequence and puts the address of the running CPU's pcp into `p`, which holds where the
@@ -347,7 +348,8 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
     unsafe {
         push!(
             fast, frame, "{p}",
-            concat!("test {w:e}, {mask}\n", "jne {leave}"),
+            // A page clears `prev`, and has nothing to decide by it.
+            concat!("test {w:e}, {mask}\n", "jne {leave}\n", "and {w}, {not_prev}"),
             concat!("shl {x}, {word_shift}\n", "add {x}, {tag}"),
             // As `grow`.
             concat!(
@@ -358,7 +360,8 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
                 "15:\n",
                 "add {w}, {s}",
             ),
-            mask = const STRAY_BITS | PREV,
+            mask = const STRAY_BITS,
+            not_prev = const !PREV as i64,
             word_shift = const WORD_SHIFT,
             tag = const TAG_ALLOCATED,
         );
