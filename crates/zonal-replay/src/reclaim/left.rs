@@ -15,7 +15,6 @@
 use std::collections::{HashMap, HashSet};
 
 use super::pages::{Dropped, Filed, SAMPLED_BITS};
-use super::stays::place_of;
 use crate::program::{OpKind, Program};
 
 /// A block with pages of a file that is in memory at the start.
@@ -81,7 +80,7 @@ impl Found {
     fn new(program: &Program) -> Found {
         let mut first_reads: HashMap<u32, u64> = HashMap::new();
         for op in program.ops.iter().filter(|op| op.kind.is_alloc()) {
-            if let Some(Filed { file, .. }) = place_of(&program.files.filed, op.slot) {
+            if let Some(Filed { file, .. }) = program.files.of(op.slot) {
                 first_reads.entry(file).or_insert(op.time_ns);
             }
         }

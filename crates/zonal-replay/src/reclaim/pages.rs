@@ -107,6 +107,14 @@ pub struct FilePages {
     pub dropped: Vec<Dropped>,
 }
 
+impl FilePages {
+    /// What of a file a block holds.
+    pub(super) fn of(&self, slot: u32) -> Option<Filed> {
+        let at = self.filed.binary_search_by_key(&slot, |filed| filed.slot).ok()?;
+        Some(self.filed[at])
+    }
+}
+
 /// Collects that while a trace is read.
 #[derive(Debug, Default)]
 pub struct Filer {

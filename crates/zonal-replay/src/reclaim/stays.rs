@@ -49,7 +49,7 @@ pub(crate) fn stays(program: &Program, room: u64) -> Stays {
 /// The same after a run that left these; and which blocks hold pages of files, of those that the
 /// recording does not have.
 fn follow(program: &Program, room: u64, left: &[Left]) -> (Stays, Vec<Filed>) {
-    let FilePages { filed, reclaimed, moved, made_up, dropped } = &program.files;
+    let FilePages { reclaimed, moved, made_up, dropped, .. } = &program.files;
     let all_of = |slots: &[u32]| {
         let mut is_one = vec![false; program.slots.len()];
         slots.iter().for_each(|slot| is_one[*slot as usize] = true);
@@ -68,12 +68,12 @@ fn follow(program: &Program, room: u64, left: &[Left]) -> (Stays, Vec<Filed>) {
             OpKind::Alloc | OpKind::Bulk if is_moved_to(op.slot as usize) && cache.has_room() => {
                 cache.parts.insert(op.slot, Vec::new());
             }
-            OpKind::Alloc | OpKind::Bulk => cache.alloc(op, place_of(filed, op.slot)),
+            OpKind::Alloc | OpKind::Bulk => cache.alloc(op, program.files.of(op.slot)),
             OpKind::Free if is_reclaimed[op.slot as usize] => {
-                cache.reclaim(op, place_of(filed, op.slot));
+                cache.reclaim(op, program.files.of(op.slot));
             }
             OpKind::Free if is_moved[op.slot as usize] && cache.has_room() => {
-                cache.stay_in_place(op, place_of(filed, op.slot));
+                cache.stay_in_place(op, program.files.of(op.slot));
             }
             OpKind::Free => cache.free(op),
             OpKind::Change if cache.has_room() && is_of_reclaim(program, op) => {}
@@ -85,11 +85,6 @@ fn follow(program: &Program, room: u64, left: &[Left]) -> (Stays, Vec<Filed>) {
     let (kernel, files) = (program.kernel.clone(), FilePages::default());
     let program = Program { ops, slots, changes, early, kernel, files, ..*program };
     (Stays { program, pages }, large)
-}
-
-pub(super) fn place_of(filed: &[Filed], slot: u32) -> Option<Filed> {
-    let at = filed.binary_search_by_key(&slot, |filed| filed.slot).ok()?;
-    Some(filed[at])
 }
 
 /// Whether it is what reclaim does to the lists. The end of a run that did not begin is nothing.
