@@ -227,14 +227,14 @@ impl<'p> Entered<'p> {
             return Some(word.0.wrapping_add(u64::from(ready.push.load(Relaxed))));
         }
         rare();
-        // `prev` becomes what it was not: no two frees of order 1 to 3 in a row, so no stream.
-        let word = word.0 ^ reached & PREV;
-        if reached == PREV {
-            return Some(word.wrapping_add(u64::from(ready.push.load(Relaxed))));
-        }
         // `free_count` grows no more. Where it may show a stream, that is for the core.
-        let grown = reached & !PREV == FREE_COUNT_TOP && ready.prev_bit() == 0;
-        grown.then(|| word.wrapping_add(PUSH_DELTA))
+        if reached == FREE_COUNT_TOP && ready.prev_bit() == 0 {
+            return Some(word.0.wrapping_add(PUSH_DELTA));
+        }
+        rare();
+        // `prev` becomes what it was not: no two frees of order 1 to 3 in a row, so no stream.
+        let push = u64::from(ready.push.load(Relaxed));
+        (reached == PREV).then(|| (word.0 ^ PREV).wrapping_add(push))
     }
 
     /// The hot word once a block is on the list that the pcp is ready with.
