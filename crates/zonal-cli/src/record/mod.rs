@@ -25,7 +25,7 @@ use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use zonal_trace::make::{MakeError, Target, Written};
 use zonal_trace::record::{
-    Guard, Host, RecordOptions, Recorded, Recorder, Roots, Step, StoreError, Touched, serve,
+    COLD, Guard, Host, RecordOptions, Recorded, Recorder, Roots, Step, StoreError, Touched, serve,
 };
 
 use self::load::{LOOK, Load, Output, is_running};
@@ -378,7 +378,8 @@ fn with_guard(
 ) -> anyhow::Result<Recorded> {
     let options = options(args);
     if Touched::by(&Roots::default(), &options).sysctl.is_some() {
-        output::note("keeping the per-CPU lists small for two seconds");
+        let cold_s = COLD.as_secs();
+        output::note(&format!("keeping the per-CPU lists small for {cold_s} seconds"));
     }
     let mut recorder = Recorder::begin(Roots::default(), options, guard)?;
     recorder.notes.iter().for_each(|note| output::note(note));

@@ -118,7 +118,23 @@ fn times(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        verify: VerifyArgs,
+    }
+
+    impl VerifyArgs {
+        /// For other tests: the flags of a command line that tries a harmless setting.
+        pub fn of_words(more: &[&str]) -> VerifyArgs {
+            let first = ["verify", "--setting", "vm.stat_interval=9"];
+            Line::parse_from(first.iter().chain(more)).verify
+        }
+    }
 
     #[test]
     fn fewer_than_five_blocks_and_limits_below_one_are_refused() {

@@ -300,22 +300,15 @@ fn sum(fields: &[&str], at: &[usize]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use zonal_replay::verify::Hurts;
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        verify: VerifyArgs,
-    }
-
     #[test]
     fn a_load_that_is_ended_early_is_not_asked_for_its_figure() {
         // A load that has written no figure yet.
-        let words = ["verify", "--setting", "vm.stat_interval=9", "--metric-cmd", "cat /nowhere"];
-        let args = Line::parse_from(words.into_iter().chain(["--", "sleep", "60"])).verify;
+        let words = ["--metric-cmd", "cat /nowhere", "--", "sleep", "60"];
+        let args = VerifyArgs::of_words(&words);
         let signals = Signals::default();
         let mut bench = match Bench::new(&args, &signals) {
             Ok(bench) => bench,

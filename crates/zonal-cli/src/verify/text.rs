@@ -1,11 +1,9 @@
 //! Predictions and results as text, for people.
 
 use zonal_replay::verify::{Interval, Outcome, Plan, Registered};
+use zonal_trace::record::COLD;
 
 use super::args::VerifyArgs;
-
-/// How long a recorder keeps lists small before it begins.
-const COLD_S: f64 = 2.0;
 
 fn interval(one: &Interval, digits: usize) -> String {
     let Interval { low, mid, high } = one;
@@ -20,7 +18,7 @@ pub fn takes(args: &VerifyArgs, run_s: Option<f64>) -> String {
     let timed = Plan::new(*blocks, 0).runs().count();
     let recorded = 2 * usize::from(*recordings);
     let warm_ups = usize::from(duration.is_none());
-    let cold_s = if *no_touch { 0.0 } else { COLD_S };
+    let cold_s = if *no_touch { 0.0 } else { COLD.as_secs_f64() };
     let all_s = (timed + recorded + warm_ups) as f64 * run_s + recorded as f64 * cold_s;
     format!(
         "{timed} runs and {recorded} recordings are to come, at {run_s:.1} s for a run about \
@@ -117,22 +115,11 @@ pub fn outcome(outcome: &Outcome) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        verify: VerifyArgs,
-    }
 
     #[test]
     fn how_long_it_takes_is_told_by_one_run() {
-        let words = |more: &[&str]| {
-            let first = ["verify", "--setting", "vm.stat_interval=9"].iter();
-            Line::parse_from(first.chain(more)).verify
-        };
+        let words = VerifyArgs::of_words;
         // 15 runs, a warm-up and four recordings of 13 s, two seconds before each of these.
         let text = takes(&words(&["--", "true"]), Some(13.0));
         assert!(text.contains("15 runs and 4 recordings"), "{text}");

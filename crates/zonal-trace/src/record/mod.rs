@@ -54,13 +54,13 @@ pub use self::error::{RecordError, Step};
 pub use self::guard::Guard;
 pub use self::host::Host;
 pub use self::machine::Roots;
-pub use self::options::RecordOptions;
+pub use self::options::{COLD, RecordOptions};
 pub use self::plan::{SysctlTouched, Touched};
 pub use self::poll::{PollCounts, Sampler};
 pub use self::store::StoreError;
 pub use self::undo::serve;
 
-use self::options::{COLD, FRACTION_LARGE};
+use self::options::FRACTION_LARGE;
 use self::plan::{Settings, event_path, workers};
 use self::poll::{Poller, now_ns};
 use self::tracefs::{Instance, Tracefs};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::prices::HoldPrices;
 
-/// How long lists are kept small before the recording.
-pub(super) const COLD: Duration = Duration::from_secs(2);
+/// How long lists are kept small before a recording that is [cold](RecordOptions::cold).
+pub const COLD: Duration = Duration::from_secs(2);
 /// A fraction so large that only the least size is left: four batches (LB E.4).
 pub(super) const FRACTION_LARGE: &str = "1000000";
 
