@@ -206,8 +206,7 @@ struct Trials {
 
 fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Result<Trials> {
     let hurts = Hurts { probe_times: args.probe_times, metric_times: args.metric_times };
-    let all = plan.runs().count() as u64;
-    let steps = Steps::new("running", "runs", all);
+    let steps = Steps::new("running", "runs", plan.runs().count() as u64);
     let mut runs = Vec::new();
     let taken = bench.take();
     if let Some(signal) = bench.interrupted() {
@@ -226,7 +225,7 @@ fn trials(args: &VerifyArgs, plan: &Plan, bench: &mut Bench<'_>) -> anyhow::Resu
             let hurt = Some(arm).filter(|arm| *arm == Arm::Tried);
             let hurt = hurt.and_then(|_| hurts.after(&runs, &run));
             runs.push((arm, run));
-            steps.at(runs.len() as u64, all);
+            steps.add(1);
             if let Some(why) = hurt {
                 return Ok(End::Hurt(why));
             }

@@ -35,7 +35,7 @@ use crate::error::ReplayError;
 use crate::facts::Shown;
 use crate::program::{self, Origin, Program};
 use crate::told::{ListKey, StartList};
-use crate::zones::{ZoneMap, polled_zone};
+use crate::zones::{ZoneAt, ZoneMap, polled_zone};
 
 /// Unnamed pages in use come online in blocks of this order, unnamed free ones of the largest.
 const HELD_ORDER: u32 = 9;
@@ -124,10 +124,9 @@ pub fn bring_up(
             tag_as_recorded(rebuilt, shown, map);
         }
     }
-    let free = |index: &usize| totals(machine, map, *index).free;
-    let roomiest = (0..map.zones().len()).max_by_key(free);
-    for (index, zone) in map.zones().iter().enumerate() {
-        let mut totals = totals(machine, map, index);
+    let all: Vec<Totals> = map.zones().iter().map(|zone| totals(machine, zone)).collect();
+    let roomiest = (0..all.len()).max_by_key(|index| all[*index].free);
+    for (index, (zone, mut totals)) in map.zones().iter().zip(all).enumerate() {
         let spanned = (zone.end - zone.start) as usize;
         let fates = vec![Fate::Absent; spanned];
         let mut fates = Fates { start: zone.start, fates, spare: spanned };
@@ -217,8 +216,7 @@ fn arm_expiry(allocator: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId) {
 }
 
 /// The recorded totals of a zone at the start.
-fn totals(machine: &MachineDescription, map: &ZoneMap, index: usize) -> Totals {
-    let at = &map.zones()[index];
+fn totals(machine: &MachineDescription, at: &ZoneAt) -> Totals {
     let Some(zone) = machine.zone(at.node, &at.kind) else { return Totals::default() };
     match machine.start.as_ref().and_then(|sample| polled_zone(sample, zone)) {
         Some(polled) => {
@@ -308,9 +306,13 @@ impl Fates {
         blocks: &mut [u64],
         report: &mut StartReport,
     ) {
-        let named = self.fates.iter().filter(|fate| **fate == Fate::Free).count() as u64;
-        let mut spare = totals.free.saturating_sub(named);
-        for (number, slot) in program.held().filter(|(_, slot)| slot.pfn == 0) {
+        let mut left = program.held().filter(|(_, slot)| slot.pfn == 0).peekable();
+        // A recording itself has none.
+        if left.peek().is_none() {
+            return;
+        }
+        let mut spare = totals.free.saturating_sub(self.count(|fate| *fate == Fate::Free));
+        for (number, slot) in left {
             let pages = 1 << slot.order;
             if pages > spare {
                 continue;
@@ -371,13 +373,14 @@ impl Fates {
         }
     }
 
+    fn count(&self, is_one: impl Fn(&Fate) -> bool) -> u64 {
+        self.fates.iter().filter(|fate| is_one(fate)).count() as u64
+    }
+
     /// Makes up the recorded totals from frames that the trace does not name.
     fn fill_up(&mut self, totals: &Totals, report: &mut StartReport) {
-        let count = |fates: &[Fate], fate: fn(&Fate) -> bool| {
-            fates.iter().filter(|f| fate(f)).count() as u64
-        };
-        let named_free = count(&self.fates, |fate| *fate == Fate::Free);
-        let named_held = count(&self.fates, |fate| !matches!(fate, Fate::Free | Fate::Absent));
+        let named_free = self.count(|fate| *fate == Fate::Free);
+        let named_held = self.count(|fate| !matches!(fate, Fate::Free | Fate::Absent));
         let mut free = totals.free.saturating_sub(named_free);
         let mut held = totals.managed.saturating_sub(named_free + named_held + free);
         report.held_pages += held;

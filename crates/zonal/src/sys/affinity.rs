@@ -177,6 +177,19 @@ pub fn run_on_each(mut work: impl FnMut(CpuId)) -> Result<(), AffinityError> {
     Ok(())
 }
 
+/// Checks, on every CPU this thread may use, that `tell` gives its number. A CPU that cannot be
+/// pinned to ends it.
+#[cfg(test)]
+pub(super) fn assert_follows(tell: impl Fn() -> u32) {
+    let visited = run_on_each(|cpu| {
+        assert_eq!(tell(), cpu.0);
+        assert_eq!(getcpu(), cpu);
+    });
+    if let Err(error) = visited {
+        assert!(matches!(error, AffinityError::Pin { .. }), "{error}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

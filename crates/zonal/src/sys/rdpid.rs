@@ -10,10 +10,8 @@
 //! - **RDPID-2** what it says is a hint, as any CPU's number that is not part of a sequence: the
 //!   thread may have been moved since. Who uses it bounds it, and takes a gate or a lock.
 
-use super::rseq_abi::getcpu;
+use super::rseq_abi::looks;
 
-/// Comparisons with `getcpu` before a thread that keeps migrating is not believed.
-const COMPARE_TRIES: u32 = 16;
 /// Bits of the register that have the CPU's number; the node's follows.
 const CPU_BITS: u32 = 12;
 
@@ -28,15 +26,10 @@ impl Rdpid {
             return None;
         }
         let found = Rdpid(());
-        for _ in 0..COMPARE_TRIES {
-            let before = getcpu().0;
-            let told = found.cpu();
-            if before == getcpu().0 {
-                return (told == before).then_some(found);
-            }
-            // Migrated between the two looks: nothing was proved, look again.
-        }
-        None
+        // Of a thread that keeps migrating nothing is proved.
+        let (told, cpu) = looks(|| found.cpu())
+            .find_map(|(before, told, after)| (before == after).then_some((told, after)))?;
+        (told == cpu).then_some(found)
     }
 
     /// The CPU that this thread runs on, as of now (RDPID-2).
@@ -76,7 +69,7 @@ fn read() -> u32 {
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", not(zonal_portable), not(miri))))]
 #[inline(always)]
 fn read() -> u32 {
-    getcpu().0
+    super::rseq_abi::getcpu().0
 }
 
 #[cfg(test)]
@@ -89,13 +82,7 @@ mod tests {
         let Some(rdpid) = Rdpid::find() else {
             return eprintln!("SKIPPED: no rdpid here");
         };
-        let followed = affinity::run_on_each(|cpu| {
-            assert_eq!(rdpid.cpu(), cpu.0);
-            assert_eq!(getcpu(), cpu);
-        });
-        if let Err(error) = followed {
-            assert!(matches!(error, affinity::AffinityError::Pin { .. }), "{error}");
-        }
+        affinity::assert_follows(|| rdpid.cpu());
     }
 
     #[test]

@@ -52,7 +52,7 @@ const FEATURES_MM_CID: u32 = 28;
 /// Bytes of an area with the fields of the time slice extension. The kernel says 33 and never 32,
 /// which is what old areas say whose fields end at 20.
 const FEATURES_SLICES: u32 = 33;
-/// Comparisons of the area with `getcpu` before a thread that keeps migrating is believed.
+/// Comparisons with `getcpu` before a thread that keeps migrating is judged as it is.
 const COMPARE_TRIES: u32 = 16;
 
 /// Why restartable sequences cannot be used. All of them leave the per-CPU lock mode.
@@ -239,10 +239,7 @@ impl RseqArea {
     /// # Errors
     /// [`RseqUnusable::ThreadNotRegistered`] or [`RseqUnusable::WrongCpu`].
     pub fn check_thread(self) -> Result<(), RseqUnusable> {
-        for _ in 0..COMPARE_TRIES {
-            let before = getcpu().0;
-            let area = self.current_cpu();
-            let after = getcpu().0;
+        for (before, area, after) in looks(|| self.current_cpu()) {
             if (area as i32) < 0 {
                 return Err(RseqUnusable::ThreadNotRegistered { cpu_id: area as i32 });
             }
@@ -254,6 +251,7 @@ impl RseqArea {
             }
             // Migrated between the two looks: nothing was proved, look again.
         }
+        // A thread that keeps migrating is believed.
         Ok(())
     }
 }
@@ -263,6 +261,12 @@ impl RseqArea {
 #[inline]
 pub fn getcpu() -> CpuId {
     CpuId(os::getcpu())
+}
+
+/// What `tell` says of the running CPU, between what the kernel says before and after it: again
+/// and again, as the thread may migrate meanwhile.
+pub(super) fn looks(tell: impl Fn() -> u32) -> impl Iterator<Item = (u32, u32, u32)> {
+    (0..COMPARE_TRIES).map(move |_| (getcpu().0, tell(), getcpu().0))
 }
 
 /// Decides whether `facts` describe a usable area for a thread with this thread pointer.
@@ -404,13 +408,7 @@ mod tests {
             Err(reason) => return assert!(reason.to_string().contains("expected"), "{reason}"),
         };
         assert_eq!(area.check_thread(), Ok(()));
-        let visited = affinity::run_on_each(|cpu| {
-            assert_eq!(area.current_cpu(), cpu.0);
-            assert_eq!(getcpu(), cpu);
-        });
-        if let Err(error) = visited {
-            assert!(matches!(error, affinity::AffinityError::Pin { .. }), "{error}");
-        }
+        affinity::assert_follows(|| area.current_cpu());
     }
 
     #[test]
