@@ -137,6 +137,36 @@ fn foreign_machines_and_versions_are_told_apart() {
     assert!(message.contains("expected a file with sections"), "{message}");
 }
 
+/// `perf record -c 3` and `-F 1`: what is left out is nowhere in the file.
+#[test]
+fn samples_of_some_events_are_no_trace() {
+    for order in [Order::Little, Order::Big] {
+        let whole = perf(order);
+        let (period_at, flags_at) = (104 + 16, 104 + 40);
+        for (at, value) in [
+            (period_at, 3),
+            (flags_at, if order == Order::Little { 1_u64 << 10 } else { 1 << 53 }),
+        ] {
+            let mut some = whole.clone();
+            some[at..at + 8].copy_from_slice(&order.u64(value));
+            let message = read("perf.data", &some).unwrap_err().to_string();
+            assert!(message.contains("perf record -c 1"), "{message}");
+        }
+        assert!(read("perf.data", &whole).is_ok());
+    }
+}
+
+#[test]
+fn each_clock_of_nanoseconds_is_read() {
+    let bytes = dat_v6(Order::Little);
+    let at = bytes.windows(6).position(|part| part == b"[mono]").unwrap();
+    for (clock, is_read) in [(b"[perf]", true), (b"[boot]", true), (b"[tick]", false)] {
+        let mut other = bytes.clone();
+        other[at..at + 6].copy_from_slice(clock);
+        assert_eq!(read("trace.dat", &other).is_ok(), is_read, "{clock:?}");
+    }
+}
+
 #[test]
 fn formats_that_are_missing_are_asked_for() {
     let error = read_parts(vec![Part::new("cpu0.raw", ring(0, Order::Little, 7))]).unwrap_err();

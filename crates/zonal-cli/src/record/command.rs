@@ -35,9 +35,20 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
         output::note(&format!("{failed} of {all} windows are left out"));
         return Ok(Verdict::Failed);
     }
+    if is_replaced(args) {
+        output::note(&format!(
+            "{} is there already: this recording replaces it once it is written",
+            args.output.display()
+        ));
+    }
     let signal = Arc::new(AtomicUsize::new(0));
     make(args, (&signal, Signals::Ends), None, Output::Ours)?;
     Ok(Verdict::Pass)
+}
+
+/// Whether an earlier recording has the name. Windows take new ones.
+pub fn is_replaced(args: &RecordArgs) -> bool {
+    args.every.is_none() && args.output.exists()
 }
 
 /// Refuses a name that nothing can be written to, before anything is recorded.

@@ -258,7 +258,8 @@ fn settle(is_kept: bool, rings: &Path, written: anyhow::Result<()>) -> anyhow::R
 /// Says what a recording would do.
 fn dry_run(args: &RecordArgs) -> anyhow::Result<Verdict> {
     let mut text = Touched::by(&Roots::default(), &options(args)).to_string();
-    text.push_str(&format!("write  {}\n", args.output.display()));
+    let replaced = if command::is_replaced(args) { ", which replaces what is there" } else { "" };
+    text.push_str(&format!("write  {}{replaced}\n", args.output.display()));
     if !args.command.is_empty() {
         text.push_str(&format!("run    {}\n", args.command.join(" ")));
     }

@@ -524,3 +524,23 @@ fn a_process_that_is_over_is_not_waited_for_and_a_window_that_fails_is_no_succes
     assert!(said.contains("day-000002.zonal is left out: "), "{said}");
     assert!(said.contains("windows are left out"), "{said}");
 }
+
+#[test]
+fn who_records_to_a_name_that_is_taken_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.zonal");
+    let dry = || {
+        let mut record = Command::new(ZONAL);
+        record.args(["record", "--dry-run", "-o"]).arg(&file).args(["--", "true"]);
+        String::from_utf8(record.output().unwrap().stdout).unwrap()
+    };
+    assert!(!dry().contains("replaces"));
+    std::fs::write(&file, "an earlier one").unwrap();
+    assert!(dry().contains("a.zonal, which replaces what is there"), "{}", dry());
+    if !can_record() {
+        return;
+    }
+    let recorded = record(&file).args(["--", "true"]).output().unwrap();
+    assert!(stderr(&recorded).contains("a.zonal is there already"), "{}", stderr(&recorded));
+    assert!(recorded.status.success() && std::fs::metadata(&file).unwrap().len() > 1000);
+}

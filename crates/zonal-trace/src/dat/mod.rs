@@ -39,7 +39,7 @@ use crate::source::{Source, open_seekable};
 pub(crate) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
 /// Clocks whose times are nanoseconds.
-const CLOCKS_NS: [&str; 6] = ["local", "global", "mono", "mono_raw", "boot", "tai"];
+const CLOCKS_NS: [&str; 7] = ["local", "global", "perf", "mono", "mono_raw", "boot", "tai"];
 
 impl TraceDat {
     /// Reads the head of `name`.

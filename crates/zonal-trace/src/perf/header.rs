@@ -35,6 +35,8 @@ const FEATURE_CPUS: u32 = 7;
 
 /// `perf_event_attr.type` of tracepoints.
 const TYPE_TRACEPOINT: u32 = 2;
+/// `perf_event_attr.freq`: the sample period is one of samples a second.
+const FREQUENCY: u64 = 1 << 10;
 
 /// The head.
 #[derive(Debug, Clone)]
@@ -162,10 +164,18 @@ impl PerfData {
             let base = attrs.offset + index as u64 * attr_bytes;
             let mut fields = ByteReader::new(attr, base, self.endian);
             let kind = fields.u32("type of an attribute")?;
-            fields.take(20, "an attribute")?;
+            fields.take(12, "an attribute")?;
+            let period = fields.u64("sample period")?;
             let sample_type = fields.u64("sample type")?;
             let read_format = fields.u64("read format")?;
-            let layout = SampleLayout::new(kind == TYPE_TRACEPOINT, sample_type, read_format);
+            let flags = fields.u64("flags of an attribute")?;
+            // A field of one bit, which compilers of big-endian machines count from the other end.
+            let frequency = match self.endian {
+                Endian::Little => FREQUENCY,
+                Endian::Big => FREQUENCY.reverse_bits(),
+            };
+            let layout = SampleLayout::new(kind == TYPE_TRACEPOINT, sample_type, read_format)
+                .sampled(period, flags & frequency != 0);
             let mut places = ByteReader::new(&attr[attr.len() - 16..], base, self.endian);
             let ids = section(&mut places, whole, "sample ids")?;
             let index = self.layouts.len();

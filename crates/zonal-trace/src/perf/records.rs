@@ -282,6 +282,10 @@ impl PerfEvents {
         let (start, length) = sample.raw;
         let decoded = self.perf.decoder.decode(&body[start..start + length]);
         let (_, kind) = decoded.map_err(|fault| Damage::new(body_at + start as u64, fault))?;
+        if layout.leaves_out && !matches!(kind, EventKind::Other) {
+            let expected = "samples of all events (`perf record -c 1`)";
+            return Err(Damage::bad(body_at, "perf sample", expected, "samples of some"));
+        }
         self.latest = self.latest.max(sample.time);
         let event = Event { time_ns: sample.time, cpu: sample.cpu, pid: sample.tid, kind };
         self.wait(event, offset)

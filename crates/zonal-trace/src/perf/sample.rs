@@ -33,6 +33,8 @@ const GROUP_MAX: u64 = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SampleLayout {
     pub(super) tracepoint: bool,
+    /// Whether the kernel left events out: it takes one of several, or so many a second.
+    pub(super) leaves_out: bool,
     sample_type: u64,
     read_format: u64,
     /// Where in a sample the id is, in bytes.
@@ -57,7 +59,12 @@ impl SampleLayout {
             kind if kind & ID != 0 => Some(before_id),
             _ => None,
         };
-        SampleLayout { tracepoint, sample_type, read_format, id_at }
+        SampleLayout { tracepoint, leaves_out: false, sample_type, read_format, id_at }
+    }
+
+    /// The same of events of which only each `period`th is taken, or `period` a second.
+    pub(super) fn sampled(self, period: u64, by_frequency: bool) -> Self {
+        SampleLayout { leaves_out: by_frequency || period > 1, ..self }
     }
 
     /// Reads the body of a sample, which lies at `offset` of the file. `None` if it is of no

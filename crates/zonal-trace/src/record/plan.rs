@@ -19,6 +19,8 @@ const RING_BYTES_MIN: u64 = 4 << 20;
 /// What a recording would touch on this host. Its text is for people: one line for each thing.
 #[derive(Debug, Clone)]
 pub struct Touched {
+    /// Why this host cannot be recorded as it is, if that is known beforehand.
+    pub refused: Option<String>,
     /// The directory that is locked while the recording lasts.
     pub lock: PathBuf,
     /// Who has the lock now.
@@ -68,6 +70,7 @@ impl Touched {
         all.push((format!("{}/filter", workers()), settings.workers));
         all.push((format!("{}/enable", workers()), "1".to_owned()));
         Touched {
+            refused: tracefs.check().err().map(|error| error.to_string()),
             lock: look.lock,
             held_by: look.held_by.clone(),
             state: look.state,
@@ -83,6 +86,9 @@ impl Touched {
 
 impl fmt::Display for Touched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.refused {
+            writeln!(f, "not as this host is: {why}")?;
+        }
         writeln!(f, "lock   {}, while the recording lasts", self.lock.display())?;
         if let Some(holder) = &self.held_by {
             writeln!(f, "       now held by another recorder: {holder}")?;

@@ -359,8 +359,12 @@ fn what_is_touched_is_known_before_and_looking_changes_nothing() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    assert!(!text.contains("cannot find tracefs"), "{text}");
     let text = Touched::by(&tree.roots(), &options(false)).to_string();
     assert!(text.contains("sysctl none"), "{text}");
+    let nowhere = Roots { tracefs: Some(tree.path("nowhere")), ..tree.roots() };
+    let text = Touched::by(&nowhere, &options(false)).to_string();
+    assert!(text.contains("cannot find tracefs") && text.contains("mount -t"), "{text}");
     let moves = RecordOptions { uses: false, ..options(false) };
     let text = Touched::by(&tree.roots(), &moves).to_string();
     for event in PAGE_EVENTS {

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use super::error::{RecordError, Step};
 use super::undo::write;
 
 /// Where tracefs is mounted, by itself and inside debugfs.
@@ -57,6 +58,14 @@ impl Tracefs {
             }
         }
         Err(refused.unwrap_or_else(|| (PathBuf::new(), io::ErrorKind::NotFound.into())))
+    }
+
+    /// Whether it is there, and this process may look at it.
+    pub(crate) fn check(&self) -> Result<(), RecordError> {
+        match fs::read_dir(self.instances()) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(RecordError::new(Step::Find, &self.root, error)),
+        }
     }
 
     /// Where instances are. Recorders lock this directory.

@@ -20,7 +20,7 @@ impl Order {
         if self == Order::Little { value.to_le_bytes() } else { value.to_be_bytes() }
     }
 
-    fn u64(self, value: u64) -> [u8; 8] {
+    pub fn u64(self, value: u64) -> [u8; 8] {
         if self == Order::Little { value.to_le_bytes() } else { value.to_be_bytes() }
     }
 }
