@@ -218,6 +218,11 @@ impl Found {
         Ok(())
     }
 
+    /// Whether the trace was a recording, which may be one of moves alone, or of nothing.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.files.get(META).is_some()
+    }
+
     /// The files of the machine: ours, or what other traces tell.
     pub(crate) fn machine_files(&self) -> MachineFiles {
         let mut files = self.files.clone();

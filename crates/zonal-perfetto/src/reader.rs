@@ -76,7 +76,7 @@ pub fn read_trace(
 ) -> Result<Read, Error> {
     let mut packets = Packets::open(path)?;
     let found = first_pass(path, &mut packets, progress)?;
-    if found.cpus.is_empty() {
+    if found.cpus.is_empty() && !found.is_recording() {
         return Err(Error::NoPages(path.to_owned()));
     }
     let files = found.machine_files();
@@ -102,7 +102,7 @@ fn second_pass(
     let parts = Parts::new(path.to_string_lossy(), parts.collect());
     let machine = MachineDescription::read(&parts, &name)?;
     let lists = Lists::of(machine.kernel_release.as_deref());
-    let clock = found.clock_name();
+    let (clock, is_recording) = (found.clock_name(), found.is_recording());
     let options = WriterOptions { level, ..WriterOptions::default() };
     let writer = TraceWriter::new(BufWriter::new(file), &machine, files, options);
     let mut writer = writer.map_err(Error::io(output))?;
@@ -122,7 +122,7 @@ fn second_pass(
     }
     let finished = writer.finish().and_then(|output| output.into_inner().map_err(Into::into));
     finished.map_err(Error::io(output))?;
-    if !pages {
+    if !pages && !is_recording {
         return Err(Error::NoPages(path.to_owned()));
     }
     Ok(Read { events, left_out: merge.left_out, late: merge.late, clock })

@@ -70,6 +70,23 @@ fn a_recording_comes_back_event_by_event_with_its_machine() {
     assert_eq!(machine.polls().unwrap(), recording.polls().unwrap());
 }
 
+/// `zonal record --moves`, and a second in which nothing happened.
+#[test]
+fn recordings_without_a_page_that_is_used_come_back() {
+    let header = "# time_ns cpu pid event pfn order migratetype gfp\n";
+    for line in ["1000000 0 7 zone_locked 10 0 1 1\n", ""] {
+        let text = format!("{header}{line}").into_bytes();
+        let meta = b"{\"events_wanted\": [\"kmem:mm_page_alloc_zone_locked\"]}\n".to_vec();
+        let parts = vec![Part::new("events.txt", text), Part::new("meta.json", meta)];
+        let recording = Recording::from_parts("moves", parts).unwrap();
+        let expected: Vec<Event> = recording.events().map(Result::unwrap).collect();
+        assert_eq!(expected.len(), usize::from(!line.is_empty()));
+        assert!(expected.iter().all(|event| event.kind.name() == "mm_page_alloc_zone_locked"));
+        let (events, _) = back(&perfetto(&recording)).unwrap();
+        assert_eq!(events, expected);
+    }
+}
+
 #[test]
 fn each_kind_of_event_comes_back() {
     let text = "# time_ns cpu pid event pfn order migratetype gfp\n\
