@@ -126,7 +126,7 @@ impl PcpId {
     /// The same of a block that continues a range, until it has left that (RANGE-4).
     pub(crate) const MOVING_ON: PcpId = PcpId::nobody(2);
     /// In the CACHED word of a block that was taken out of the buddy for nobody.
-    pub(crate) const ISOLATED: PcpId = PcpId::nobody(3);
+    pub const ISOLATED: PcpId = PcpId::nobody(3);
     /// In the CACHED word of the first block of a range that a CPU keeps (PARK-3).
     pub(crate) const PARKED: PcpId = PcpId::nobody(4);
 }

@@ -51,13 +51,13 @@ impl Sysctl {
         let int_max = i32::MAX as i64;
         let (low, high, accepted) = match self {
             Sysctl::MinFreeKbytes | Sysctl::WatermarkBoostFactor | Sysctl::ZoneReclaimMode => {
-                (0, int_max, "0 and above")
+                (0, int_max, "0 to 2147483647")
             }
             Sysctl::WatermarkScaleFactor => (1, 3000, "1 to 3000"),
-            Sysctl::HighFraction => (0, int_max, "0, and 8 and above"),
+            Sysctl::HighFraction => (0, int_max, "0, and 8 to 2147483647"),
             Sysctl::LowmemReserveRatio(_) => (i32::MIN as i64, int_max, "32-bit integers"),
             Sysctl::NumaStat | Sysctl::DefragMode => (0, 1, "0 and 1"),
-            Sysctl::StatInterval => (1, int_max, "1 and above"),
+            Sysctl::StatInterval => (1, int_max, "1 to 2147483647"),
             Sysctl::MinUnmappedRatio | Sysctl::MinSlabRatio => (0, 100, "0 to 100"),
         };
         let is_within = low <= value && value <= high;

@@ -269,14 +269,14 @@ mod tests {
             ("vm.../../kernel/panic=10", "the model follows vm."),
             ("vm.numa_stat=off", "expected a whole number"),
             ("vm.numa_stat=2", "vm.numa_stat cannot be 2: accepted are 0 and 1"),
-            ("vm.percpu_pagelist_high_fraction=7", "accepted are 0, and 8 and above"),
+            ("vm.percpu_pagelist_high_fraction=7", "accepted are 0, and 8 to 2147483647"),
             ("vm.watermark_scale_factor=3001", "accepted are 1 to 3000"),
             (
                 "vm.lowmem_reserve_ratio=",
                 "expected numbers for vm.lowmem_reserve_ratio with blanks",
             ),
             ("vm.lowmem_reserve_ratio=256 off", "such as '256 256 32 0 0'"),
-            ("vm.min_free_kbytes=-1", "accepted are 0 and above"),
+            ("vm.min_free_kbytes=-1", "accepted are 0 to 2147483647"),
         ] {
             let error = Tried::parse(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use zonal_core::frame::PageState;
+use zonal_core::frame::{PageState, PcpId};
 use zonal_core::pcp::depot::DEPOT;
 use zonal_core::platform::reclaimer::{Reclaimer, Unit};
 use zonal_core::types::{NodeId, PAGE_SIZE};
@@ -98,6 +98,8 @@ impl Shared {
         while frame < self.pages {
             let (order, slot) = match self.allocator.frame_state(frame) {
                 PageState::Free { order, .. } => (order.get(), None),
+                // On its way back to the system: nobody's, and in no list.
+                PageState::Cached { order, pcp: PcpId::ISOLATED, .. } => (order.get(), None),
                 PageState::Cached { order, pcp: DEPOT, .. } => {
                     (order.get(), Some(&mut report.depots))
                 }
@@ -147,5 +149,24 @@ impl Shared {
             held.file.saturating_add(held.slab)
         };
         (0..self.allocator.nodes().len()).map(of_node).fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal_core::types::Order;
+
+    #[test]
+    fn a_block_that_a_trim_has_out_is_in_no_list() {
+        let builder = Pool::builder().size(8 << 20).background_reclaim(false);
+        let pool = builder.refresh_every(None).build().unwrap();
+        let (allocator, order) = (&pool.shared.allocator, Order::MAX);
+        let zone = allocator.zones()[0].id();
+        let before = pool.held();
+        let block = allocator.isolate_block(zone, order).unwrap();
+        let meanwhile = pool.held();
+        assert!(allocator.restore_block(zone, block, order));
+        assert_eq!((meanwhile.in_use(), meanwhile.total()), (before.in_use(), before.total()));
     }
 }
