@@ -143,10 +143,9 @@ fn samples_of_some_events_are_no_trace() {
     for order in [Order::Little, Order::Big] {
         let whole = perf(order);
         let (period_at, flags_at) = (104 + 16, 104 + 40);
-        for (at, value) in [
-            (period_at, 3),
-            (flags_at, if order == Order::Little { 1_u64 << 10 } else { 1 << 53 }),
-        ] {
+        for (at, value) in
+            [(period_at, 3), (flags_at, if order == Order::Little { 1_u64 << 10 } else { 1 << 53 })]
+        {
             let mut some = whole.clone();
             some[at..at + 8].copy_from_slice(&order.u64(value));
             let message = read("perf.data", &some).unwrap_err().to_string();
