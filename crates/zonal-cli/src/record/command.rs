@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use anyhow::ensure;
 
 use super::load::Output;
-use super::{RecordArgs, Signals, check_load, dry_run, is_directory, make, windows};
+use super::{RecordArgs, Signals, check_load, dry_run, is_directory, is_replaced, make, windows};
 use crate::output;
 use crate::verdict::Verdict;
 
@@ -44,11 +44,6 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
     let signal = Arc::new(AtomicUsize::new(0));
     make(args, (&signal, Signals::Ends), None, Output::Ours)?;
     Ok(Verdict::Pass)
-}
-
-/// Whether an earlier recording has the name. Windows take new ones.
-pub fn is_replaced(args: &RecordArgs) -> bool {
-    args.every.is_none() && args.output.exists()
 }
 
 /// Refuses a name that nothing can be written to, before anything is recorded.

@@ -255,10 +255,15 @@ fn settle(is_kept: bool, rings: &Path, written: anyhow::Result<()>) -> anyhow::R
     written
 }
 
+/// Whether an earlier recording has the name. Windows take new ones.
+fn is_replaced(args: &RecordArgs) -> bool {
+    args.every.is_none() && args.output.exists()
+}
+
 /// Says what a recording would do.
 fn dry_run(args: &RecordArgs) -> anyhow::Result<Verdict> {
     let mut text = Touched::by(&Roots::default(), &options(args)).to_string();
-    let replaced = if command::is_replaced(args) { ", which replaces what is there" } else { "" };
+    let replaced = if is_replaced(args) { ", which replaces what is there" } else { "" };
     text.push_str(&format!("write  {}{replaced}\n", args.output.display()));
     if !args.command.is_empty() {
         text.push_str(&format!("run    {}\n", args.command.join(" ")));

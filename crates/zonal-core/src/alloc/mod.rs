@@ -333,8 +333,8 @@ impl<'a, P: Platform> Allocator<'a, P> {
         Limits::new(&self.tables).retire()
     }
 
-    /// Checks every zone, store and page word. The caller makes sure that nothing runs meanwhile and
-    /// that no block is isolated, which would be one that nobody has.
+    /// Checks every zone, store and page word. The caller makes sure that nothing runs meanwhile
+    /// and that no block is isolated, which would be one that nobody has.
     ///
     /// # Errors
     /// The first [`Fault`] found.
