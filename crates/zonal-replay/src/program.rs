@@ -96,6 +96,8 @@ pub enum Origin {
     Held,
     /// Freed before the start: no part of the replay, but its frames are known to be free.
     Gone,
+    /// In use at the recorded start, and free at the start of this program.
+    Away,
     /// Allocated during the replay, from a frame that was free and not seen before.
     Fresh,
     /// Allocated during the replay, from a frame seen before.

@@ -9,7 +9,13 @@
 //! sample are the pages behind.
 //!
 //! A request for a large block that the kernel refused comes as small ones behind: these say what
-//! was *wanted*.
+//! was *wanted*. So do those after them, which grow again from one page to that order.
+//!
+//! A thread that begins to read between two samples is placed by the first of them: the single
+//! pages that it was given before are the pages before.
+//!
+//! A block that has room for a sample, and was freed without one by the thread that was given it,
+//! was *unused*: some of its pages were in memory.
 //!
 //! Compaction moves pages: it frees the block that they lay in, and no event says where they lie
 //! since: compaction takes free blocks without one. They are pages of their file all the same, and
@@ -103,8 +109,13 @@ pub struct FilePages {
     pub moved: Vec<u32>,
     /// Blocks whose allocation had no event, and was made up.
     pub made_up: Vec<u32>,
+    /// Large blocks that were to hold pages of a file, and were freed without: some of these pages
+    /// were in memory.
+    pub unused: Vec<u32>,
     /// Pages of files that others than reclaim threw away, in the order of time.
     pub dropped: Vec<Dropped>,
+    /// Blocks that were freed while a thread threw a file away, and the number of that.
+    pub thrown: Vec<(u32, u32)>,
 }
 
 impl FilePages {
@@ -121,13 +132,15 @@ pub struct Filer {
     reclaimers: Reclaimers,
     /// Threads that move pages together.
     movers: BTreeSet<i32>,
+    /// By thread: the file that it throws away.
+    throwers: HashMap<i32, u32>,
     files: HashMap<(u32, u64), u32>,
     readers: HashMap<i32, Reader>,
     found: FilePages,
 }
 
 /// What a thread reads.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Reader {
     /// Its last movable block, with flags and order.
     last: Option<(u32, u32, u8)>,
@@ -140,6 +153,8 @@ struct Reader {
     left: u64,
     /// Flags and order of a block that was refused.
     wanted: (u32, u8),
+    /// Flags of its last single pages that have no place, and these.
+    unplaced: (u32, Vec<u32>),
 }
 
 impl Filer {
@@ -165,6 +180,7 @@ impl Filer {
                 let file = self.file(page);
                 let (time_ns, index, order) = (event.time_ns, page.index, page.order);
                 self.found.dropped.push(Dropped { time_ns, file, index, order });
+                self.throwers.insert(event.pid, file);
             }
             _ => {}
         }
@@ -177,7 +193,8 @@ impl Filer {
         }
         let reader = self.readers.entry(thread).or_default();
         reader.last = Some((slot, gfp, order));
-        if order > 0 && reader.wanted.0 == gfp {
+        // What was refused begins again with small blocks, until it is at its order again.
+        if order >= reader.wanted.1 && reader.wanted.0 == gfp {
             reader.wanted = (0, 0);
         }
         let pages = 1 << order;
@@ -186,6 +203,9 @@ impl Filer {
             self.found.filed.push(Filed { slot, file, index, wanted: reader.wanted(gfp) });
             reader.next += pages;
             reader.left -= pages;
+            reader.unplaced.1.clear();
+        } else {
+            reader.no_place(slot, gfp, order);
         }
     }
 
@@ -203,14 +223,30 @@ impl Filer {
             self.found.moved.push(slot);
         } else if self.reclaimers.has(thread) {
             self.found.reclaimed.push(slot);
+        } else if self.is_unused(thread, slot) {
+            self.found.unused.push(slot);
+        } else if let Some(file) = self.throwers.get(&thread) {
+            self.found.thrown.push((slot, *file));
         }
+    }
+
+    /// Whether a block that the thread frees is the last that it was given, to read a file into,
+    /// and large enough for a sample, of which there was none.
+    fn is_unused(&self, thread: i32, slot: u32) -> bool {
+        let Some(reader) = self.readers.get(&thread) else { return false };
+        let is_read_into =
+            |(last, gfp, order)| last == slot && gfp == reader.gfp && order >= SAMPLED_BITS;
+        reader.last.is_some_and(is_read_into)
+            && self.found.filed.last().is_none_or(|filed| filed.slot != slot)
     }
 
     /// What follows is the recording; blocks stay what they are.
     pub fn begin(&mut self) {
         self.found.reclaimed.clear();
         self.found.moved.clear();
+        self.found.unused.clear();
         self.found.dropped.clear();
+        self.found.thrown.clear();
     }
 
     /// The whole.
@@ -225,6 +261,7 @@ impl Filer {
 
     fn add(&mut self, event: &Event, page: CachedPage) {
         let file = self.file(page);
+        self.throwers.remove(&event.pid);
         let reader = self.readers.entry(event.pid).or_default();
         let own = reader.last.filter(|(_, _, order)| *order == page.order);
         let Some((slot, gfp, order)) = own else {
@@ -234,7 +271,14 @@ impl Filer {
         let pages = 1_u64 << order;
         let left = (1_u64 << SAMPLED_BITS).saturating_sub(pages);
         let (index, wanted) = (page.index, reader.wanted(gfp));
-        *reader = Reader { gfp, file, next: index + pages, left, ..*reader };
+        // A reader that began between two samples: what it was given before are the pages before.
+        let before = std::mem::take(&mut reader.unplaced);
+        let first = index.saturating_sub((1 << SAMPLED_BITS) - 1);
+        let slots = before.1.into_iter().rev().filter(|own| *own != slot && before.0 == gfp);
+        for (slot, index) in slots.zip((first..index).rev()) {
+            self.found.filed.push(Filed { slot, file, index, wanted });
+        }
+        (reader.gfp, reader.file, reader.next, reader.left) = (gfp, file, index + pages, left);
         self.found.filed.push(Filed { slot, file, index, wanted });
     }
 
@@ -245,6 +289,19 @@ impl Filer {
 }
 
 impl Reader {
+    /// It was given a block of which nothing says where it belongs.
+    fn no_place(&mut self, slot: u32, gfp: u32, order: u8) {
+        let (flags, slots) = &mut self.unplaced;
+        // More have a sample among them.
+        if *flags != gfp || order > 0 || slots.len() == 1 << SAMPLED_BITS {
+            slots.clear();
+        }
+        *flags = gfp;
+        if order == 0 {
+            slots.push(slot);
+        }
+    }
+
     fn wanted(&self, gfp: u32) -> u8 {
         if self.wanted.0 == gfp { self.wanted.1 } else { 0 }
     }

@@ -13,7 +13,8 @@
 //!   it went to is not taken. Which one that was no event says, so that a block which reclaim frees
 //!   and nobody was given is taken for the page that was moved first;
 //! - a large block that was refused is there, and the small ones that came in its place are not
-//!   asked for.
+//!   asked for;
+//! - none is asked for in vain, because a part of its pages is in memory.
 //!
 //! Blocks and pages differ: a page that was read in a block of 2 MiB may have come again by itself.
 //! So a recorded block is *parts* of blocks that are there, and one of these is free when all of
@@ -42,20 +43,59 @@ pub(crate) struct Stays {
 /// `program` with room for so many pages of files more, run after a run of the same.
 pub(crate) fn stays(program: &Program, room: u64) -> Stays {
     let (alone, blocks) = follow(program, room, &[]);
-    let left = left(program, (&alone.program, &blocks), room);
-    if left.is_empty() { alone } else { follow(program, room, &left).0 }
+    let (mut left, away) = left(program, (&alone.program, &blocks), room);
+    match left.is_empty() {
+        true => alone,
+        false => {
+            let program = without(program, &away, &mut left);
+            follow(&program, room, &left).0
+        }
+    }
+}
+
+/// `program` without these blocks, which are in use at its start: what is left lies in the place of
+/// blocks of its order or of parts of larger ones, as far as there are; the rest of them is free.
+fn without(program: &Program, away: &[u32], left: &mut [Left]) -> Program {
+    let mut is_away = vec![false; program.slots.len()];
+    let mut slots = program.slots.clone();
+    // By order: first frames.
+    let mut places: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
+    for slot in away {
+        is_away[*slot as usize] = true;
+        let Slot { pfn, order, origin, .. } = &mut slots[*slot as usize];
+        *origin = Origin::Away;
+        places.entry(*order).or_default().push(*pfn);
+    }
+    left.sort_by_key(|own| std::cmp::Reverse(own.order));
+    for own in left {
+        let of = places.range_mut(own.order..).find(|(_, places)| !places.is_empty());
+        let Some((pfn, order)) = of.and_then(|(order, places)| Some((places.pop()?, *order)))
+        else {
+            continue;
+        };
+        own.pfn = pfn;
+        for half in own.order..order {
+            places.entry(half).or_default().push(pfn + (1 << half));
+        }
+    }
+    let is_there = |op: &&Op| op.kind != OpKind::Free || !is_away[op.slot as usize];
+    let ops = program.ops.iter().filter(is_there).copied().collect();
+    let (changes, early) = (program.changes.clone(), program.early.clone());
+    let (kernel, files) = (program.kernel.clone(), program.files.clone());
+    Program { ops, slots, changes, early, kernel, files, ..*program }
 }
 
 /// The same after a run that left these; and which blocks hold pages of files, of those that the
 /// recording does not have.
 fn follow(program: &Program, room: u64, left: &[Left]) -> (Stays, Vec<Filed>) {
-    let FilePages { reclaimed, moved, made_up, dropped, .. } = &program.files;
+    let FilePages { reclaimed, moved, made_up, dropped, unused, .. } = &program.files;
     let all_of = |slots: &[u32]| {
         let mut is_one = vec![false; program.slots.len()];
         slots.iter().for_each(|slot| is_one[*slot as usize] = true);
         is_one
     };
     let (is_reclaimed, is_moved, is_made_up) = (all_of(reclaimed), all_of(moved), all_of(made_up));
+    let is_unused = all_of(unused);
     let is_moved_to = |slot: usize| is_made_up[slot] && (is_reclaimed[slot] || is_moved[slot]);
     let mut cache = Cache::new(program, room);
     left.iter().for_each(|left| cache.begin_with(*left));
@@ -66,6 +106,9 @@ fn follow(program: &Program, room: u64, left: &[Left]) -> (Stays, Vec<Filed>) {
         }
         match op.kind {
             OpKind::Alloc | OpKind::Bulk if is_moved_to(op.slot as usize) && cache.has_room() => {
+                cache.parts.insert(op.slot, Vec::new());
+            }
+            OpKind::Alloc if is_unused[op.slot as usize] && cache.has_room() => {
                 cache.parts.insert(op.slot, Vec::new());
             }
             OpKind::Alloc | OpKind::Bulk => cache.alloc(op, program.files.of(op.slot)),
@@ -162,12 +205,12 @@ impl Cache {
     }
 
     /// A block that the run before left. Frame 0 is in no zone: nothing is said of where it is.
-    fn begin_with(&mut self, Left { file, index, order }: Left) {
+    fn begin_with(&mut self, Left { file, index, order, pfn }: Left) {
         if self.is_there((file, index), 1 << order) {
             return;
         }
         let block = self.slots.len() as u32;
-        let (pfn, before, origin) = (0, NO_SLOT, Origin::Held);
+        let (before, origin) = (NO_SLOT, Origin::Held);
         let (gfp, left, cpu, migratetype, past_lists) = (0, 0, 0, MOVABLE, false);
         let own = Slot { pfn, gfp, before, left, cpu, order, migratetype, origin, past_lists };
         self.slots.push(own);

@@ -309,46 +309,83 @@ fn a_file_that_was_moved_and_thrown_away_is_read_again() {
     assert_eq!(done(&stays)[1..], [(slot, false), (again, true)]);
 }
 
-/// What is in memory of a file is thrown away, a sample for each of these blocks; then 128 pages
-/// are read, in blocks.
+/// What is in memory of a file is thrown away, these blocks; then 128 pages are read, in blocks.
 fn again_and_again(there: &[(u64, u8)], order: u8) -> Trace {
     let mut trace = Trace::default();
     for (index, order) in there.iter().copied() {
+        let slot = trace.held(order);
         let page = CachedPage { device: 8, inode: 3, index, order };
         trace.see(READER, EventKind::Notice(Notice::CacheRemove(page)));
+        trace.free(READER, slot);
     }
     (0..128 >> order).for_each(|block| _ = trace.read(block << order, order));
     trace
 }
 
-/// Orders of the blocks that are there at the start and were not in the recording, all of which are
-/// freed before anything is read.
-fn found(stays: &Stays) -> Vec<u8> {
-    let is_found = |slot: &Slot| slot.origin == Origin::Held && slot.pfn == 0;
-    let slots = (0..).zip(&stays.program.slots).filter(|(_, slot)| is_found(slot));
-    let (slots, orders): (Vec<u32>, Vec<u8>) = slots.map(|(at, slot)| (at, slot.order)).unzip();
-    let first = done(stays).into_iter().take(slots.len()).collect::<Vec<_>>();
-    assert_eq!(first, slots.into_iter().map(|slot| (slot, false)).collect::<Vec<_>>());
-    orders
+/// Frames and orders of the blocks that are there at the start beside the recorded ones, all of
+/// which are freed before anything is read.
+fn found(stays: &Stays, recorded: usize) -> Vec<(u64, u8)> {
+    let slots = &stays.program.slots[recorded..];
+    let slots = (recorded as u32..).zip(slots).filter(|(_, slot)| slot.origin == Origin::Held);
+    let (slots, found): (BTreeSet<u32>, Vec<_>) =
+        slots.map(|(at, slot)| (at, (slot.pfn, slot.order))).unzip();
+    let first = done(stays).into_iter().take(slots.len()).collect::<BTreeSet<_>>();
+    assert_eq!(first, slots.into_iter().map(|slot| (slot, false)).collect());
+    found
 }
 
 #[test]
-fn a_run_begins_with_what_the_one_before_left_and_this_one_throws_away() {
+fn a_run_begins_with_what_the_one_before_left_in_place_of_what_this_one_throws_away() {
     let run = |there: &[(u64, u8)], order, room| {
         let before = again_and_again(there, order);
-        let of_recording = before.ops.len();
+        let (ops, recorded) = (before.ops.len(), before.slots.len());
         let stays = before.with_room(room);
-        assert_eq!(stays.program.ops.len(), of_recording + found(&stays).len());
-        found(&stays)
+        let found = found(&stays, recorded);
+        assert_eq!(stays.program.ops.len() + there.len(), ops + found.len());
+        found
     };
-    // The second half had been reclaimed between the runs.
-    assert_eq!(run(&[(0, 0)], 0, 1 << 20), [0; 64]);
-    assert_eq!(run(&[(0, 0)], 0, 10), [0; 10], "no more than have room");
-    assert_eq!(run(&[(0, 6)], 7, 1 << 20), [6], "half of the large block");
-    assert_eq!(run(&[(64, 6)], 5, 1 << 20), [5, 5]);
-    assert_eq!(run(&[(0, 7)], 0, 1 << 20), [0; 0], "all of it was there");
-    assert_eq!(run(&[], 0, 1 << 20), [0; 0], "nothing says that the file was thrown away");
-    assert_eq!(run(&[(0, u8::MAX)], 0, 1 << 20), [0; 0], "an order that no block has");
+    let elsewhere = |order, count| vec![(0, order); count];
+    // The first page lies where the recorded one lay; the others had been reclaimed in between.
+    let expected = [vec![(1, 0)], elsewhere(0, 127)].concat();
+    assert_eq!(run(&[(0, 0)], 0, 1 << 20), expected);
+    assert_eq!(run(&[(0, 0)], 0, 10), expected[..11], "no more than have room");
+    assert_eq!(run(&[(0, 6)], 7, 1 << 20), [(0, 7)], "one large block, and not two halves");
+    let in_halves = [vec![(1, 5), (33, 5)], elsewhere(5, 2)].concat();
+    assert_eq!(run(&[(64, 6)], 5, 1 << 20), in_halves);
+    assert_eq!(found(&again_and_again(&[], 0).with_room(1 << 20), 128), [], "not thrown away");
+}
+
+#[test]
+fn a_reader_that_begins_between_two_samples_is_placed_by_the_first_of_them() {
+    let mut trace = Trace::default();
+    let slots: Vec<u32> = (60..65).map(|index| trace.read(index, 0)).collect();
+    let found = trace.filer.finish().filed;
+    let found: Vec<(u32, u64)> = found.iter().map(|filed| (filed.slot, filed.index)).collect();
+    assert_eq!(found, slots.into_iter().zip(60..).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_grows_again_after_a_refusal_stands_for_large_blocks() {
+    let mut trace = Trace::default();
+    trace.see(READER, EventKind::Alloc { pfn: None, order: 9, migratetype: 1, gfp: GFP });
+    for (index, order) in [(0, 0), (64, 2), (512, 9), (1024, 0)] {
+        trace.read(index, order);
+    }
+    let wanted: Vec<u8> = trace.filer.finish().filed.iter().map(|filed| filed.wanted).collect();
+    assert_eq!(wanted, [9, 9, 0, 0]);
+}
+
+#[test]
+fn a_large_block_that_was_asked_for_in_vain_is_not_while_there_is_room() {
+    for (room, ops) in [(1 << 20, 1), (0, 3)] {
+        let mut trace = Trace::default();
+        trace.read(0, 0);
+        let slot = trace.slot(9, (GFP, Origin::Fresh));
+        trace.filer.allocated(READER, slot, (9, 1, GFP));
+        trace.push(slot, OpKind::Alloc);
+        trace.free(READER, slot);
+        assert_eq!(trace.with_room(room).program.ops.len(), ops, "room {room}");
+    }
 }
 
 #[test]
@@ -357,7 +394,8 @@ fn a_file_that_is_read_first_and_then_thrown_away_is_not_found_at_the_start() {
     let page = CachedPage { device: 8, inode: 3, index: 0, order: 0 };
     trace.see(READER, EventKind::Notice(Notice::CacheRemove(page)));
     trace.read(0, 0);
-    assert_eq!(found(&trace.with_room(1 << 20)), [0; 0]);
+    let recorded = trace.slots.len();
+    assert_eq!(found(&trace.with_room(1 << 20), recorded), []);
 }
 
 #[test]
@@ -483,13 +521,13 @@ fn whatever_a_trace_says_each_block_is_given_out_once_and_freed_once_after() {
     for seed in 1..400 {
         let room = [0, 1, ROOM_MIN, 1500, 1 << 20, u64::MAX][seed as usize % 6];
         let trace = anything(seed * 0x9e37_79b9);
-        let ops = trace.ops.len();
+        let (ops, recorded) = (trace.ops.len(), trace.slots.len());
         let stays = trace.with_room(room.saturating_sub(ROOM_MIN));
         let slots = &stays.program.slots;
         let held: Vec<u32> = (0..slots.len() as u32)
             .filter(|slot| slots[*slot as usize].origin == Origin::Held)
             .collect();
-        let found = slots.iter().filter(|slot| slot.pfn == 0 && slot.origin == Origin::Held);
+        let found = slots.iter().skip(recorded).filter(|slot| slot.origin == Origin::Held);
         let ops = ops + found.count();
         let (mut given, mut freed) = (BTreeSet::from_iter(held), BTreeSet::new());
         assert!(stays.program.ops.len() <= ops, "seed {seed}");

@@ -3,7 +3,7 @@
 //! | frames | why | become |
 //! |--|--|--|
 //! | blocks held at the start | the trace frees them | in use, exactly those blocks |
-//! | blocks that a run before left | the trace frees them | in use, where most pages are free |
+//! | blocks that a run before left | the trace frees them | in use, in place of recorded ones of their order, else where most pages are free |
 //! | the first that a CPU takes | its lists held as many when the state was read | on its list |
 //! | all others that the trace allocates | they came out of the buddy | free |
 //! | frames the trace never names | to make up the recorded totals | free, in use, or absent |
@@ -133,6 +133,7 @@ pub fn bring_up(
         fates.place_held(program, map, index, &mut blocks, &mut report);
         let zone_warm = fates.place_cached(&chooser, index, &totals, &mut report);
         fates.place_free(program, map, index);
+        totals.free += fates.freed(program, map, index);
         if roomiest == Some(index) {
             fates.place_left(program, &mut totals, &mut blocks, &mut report);
         }
@@ -364,13 +365,21 @@ impl Fates {
 
     /// Frames that the trace takes from the buddy, or freed before the start.
     fn place_free(&mut self, program: &Program, map: &ZoneMap, zone: usize) {
-        let free = |origin| matches!(origin, Origin::Fresh | Origin::Gone);
+        let free = |origin| matches!(origin, Origin::Fresh | Origin::Gone | Origin::Away);
         let slots = program.slots.iter().filter(|slot| free(slot.origin));
         for slot in slots.filter(|slot| map.of(slot.pfn) == Some(zone)) {
             for page in 0..1 << slot.order {
                 self.place(slot.pfn + page, 0, Fate::Free);
             }
         }
+    }
+
+    /// Pages that are in use at the recorded start, and free here.
+    fn freed(&self, program: &Program, map: &ZoneMap, zone: usize) -> u64 {
+        let all = program.slots.iter().filter(|slot| slot.origin == Origin::Away);
+        let own = all.filter(|slot| map.of(slot.pfn) == Some(zone));
+        let pages = own.flat_map(|slot| (slot.pfn - self.start..).take(1 << slot.order));
+        pages.filter(|page| self.fates.get(*page as usize) == Some(&Fate::Free)).count() as u64
     }
 
     fn count(&self, is_one: impl Fn(&Fate) -> bool) -> u64 {

@@ -220,7 +220,6 @@ fn of_one(
         let left = |pages: f64| (read - pages / PAGES_OF_GIB).max(0.0);
         (read, Saving { low: left(most.max(kept)), mid: left(kept), high: left(least.min(kept)) })
     });
-    let counted = with_room.as_ref().map_or(&then, |(trialled, _)| trialled);
     let prices = Prices::new(HoldCost::of_recording(machine)?, &what_if, &now);
     let error = ModelError::of(&now.judged, &what_if.kernel().judged);
     let spent = |trialled: &Trialled| prices.spent(&prices.contention(trialled, 1, seconds));
@@ -230,7 +229,7 @@ fn of_one(
         drain_pages: trialled.counts.drain_pages as f64,
         lock_holds: (trialled.counts.refills + trialled.counts.drains) as f64,
     };
-    // What the model is off by, it is off by in both runs.
+    // What the model is off by, it is off by in both runs of the same program.
     let scaled = |(recorded, (now, then)): (f64, (f64, f64))| match now > 0.0 && recorded > 0.0 {
         true => recorded * then / now,
         false => then,
@@ -242,7 +241,11 @@ fn of_one(
         saving: saving.times(longer),
         of_time: of_marks.of_time,
         read,
-        predicted: recorded.with(of_model(&now).with(of_model(counted))).map(scaled),
+        predicted: match &with_room {
+            // Most of what it is off by under reclaim lies in moves that are not in this run.
+            Some((trialled, _)) => of_model(trialled),
+            None => recorded.with(of_model(&now).with(of_model(&then))).map(scaled),
+        },
         recorded,
         error,
         not_judged: unjudged::share(what_if.not_judged(), seconds),
