@@ -3,7 +3,8 @@
 //! | frames | why | become |
 //! |--|--|--|
 //! | blocks held at the start | the trace frees them | in use, exactly those blocks |
-//! | blocks that a run before left | the trace frees them | in use, in place of recorded ones of their order, else where most pages are free |
+//! | blocks that a run before left | the trace frees them | in use, in place of recorded ones |
+//! | those for which there is no place | | in use, where most pages are free |
 //! | the first that a CPU takes | its lists held as many when the state was read | on its list |
 //! | all others that the trace allocates | they came out of the buddy | free |
 //! | frames the trace never names | to make up the recorded totals | free, in use, or absent |
