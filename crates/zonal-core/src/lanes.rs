@@ -7,15 +7,53 @@
 //! instruction in `asm!`. Elsewhere, and in kernels built without vector registers, they are loops.
 #![allow(unsafe_code)]
 
+use crate::types::Pfn;
 /// Whether eight cells take less than one by one: else who goes through cells need not take them
 /// eight at a time.
 pub(crate) use cells::WIDE;
 pub(crate) use cells::{
-    are_row, are_u64s, copy_down, copy_u32s, equal_u64s, store_row, store_u64s,
+    all_u64s, are_row, are_steps, are_u64s, copy_down, copy_u32s, equal_u64s, store_row,
+    store_steps, store_u64s,
 };
+
+/// How the bulk calls name a page: by its number or its address. Both are eight bytes, and none of
+/// their values is wrong; it is implemented here alone.
+pub trait PageName: Copy {
+    /// No two pages have the same. From one page to the next they grow by the same, always.
+    fn bits(self) -> u64;
+
+    /// The page with these.
+    #[allow(dead_code, reason = "not asked where the lanes are registers")]
+    fn of_bits(bits: u64) -> Self;
+}
+
+impl PageName for Pfn {
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    fn of_bits(bits: u64) -> Pfn {
+        Pfn(bits)
+    }
+}
+
+impl PageName for *mut u8 {
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.addr() as u64
+    }
+
+    #[inline(always)]
+    fn of_bits(bits: u64) -> *mut u8 {
+        core::ptr::with_exposed_provenance_mut(bits as usize)
+    }
+}
 
 #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2", not(miri))))]
 mod cells {
+    use super::PageName;
     use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
     pub(crate) const WIDE: bool = false;
@@ -59,6 +97,33 @@ mod cells {
         cells.iter().all(|cell| cell.load(Relaxed) == value)
     }
 
+    /// Whether all cells of all rows have this value.
+    #[inline(always)]
+    pub(crate) fn all_u64s(rows: &[[AtomicU64; 8]], value: u64) -> bool {
+        rows.iter().all(|cells| are_u64s(cells, value))
+    }
+
+    /// Whether the numbers of all rows are `first`, `first + step`, `first + 2 * step`, ...
+    #[inline(always)]
+    pub(crate) fn are_steps<T: PageName>(rows: &[[T; 8]], first: u64, step: u64) -> bool {
+        let mut expected = first;
+        rows.as_flattened().iter().all(|number| {
+            let is = number.bits() == expected;
+            expected = expected.wrapping_add(step);
+            is
+        })
+    }
+
+    /// Writes `first`, `first + step`, `first + 2 * step`, ... to all rows.
+    #[inline(always)]
+    pub(crate) fn store_steps<T: PageName>(rows: &mut [[T; 8]], first: u64, step: u64) {
+        let mut next = first;
+        for number in rows.as_flattened_mut() {
+            *number = T::of_bits(next);
+            next = next.wrapping_add(step);
+        }
+    }
+
     /// Whether numbers are equal, without a way out in between: of arrays the compiler makes a call
     /// of `memcmp`.
     #[inline(always)]
@@ -85,6 +150,7 @@ mod cells {
     use core::arch::x86_64::__m128i;
     use core::mem::transmute;
 
+    use super::PageName;
     use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
     pub(crate) const WIDE: bool = true;
@@ -199,6 +265,141 @@ mod cells {
             );
         }
         equal == ALL
+    }
+
+    /// Whether all cells of all rows have this value.
+    #[inline(always)]
+    pub(crate) fn all_u64s(rows: &[[AtomicU64; 8]], value: u64) -> bool {
+        // SAFETY: (1) plain bits of the same size.
+        let value: __m128i = unsafe { transmute([value; 2]) };
+        // SAFETY: (1) plain bits of the same size.
+        let mut equal: __m128i = unsafe { transmute([u64::MAX; 2]) };
+        for cells in rows {
+            // SAFETY: (1) reads the 64 bytes of `cells` and no more; no cell is torn (module).
+            unsafe {
+                asm!(
+                    "movdqu {a}, [{p}]",
+                    "movdqu {b}, [{p} + 16]",
+                    "pcmpeqd {a}, {value}",
+                    "pcmpeqd {b}, {value}",
+                    "pand {equal}, {a}",
+                    "movdqu {a}, [{p} + 32]",
+                    "pand {equal}, {b}",
+                    "movdqu {b}, [{p} + 48]",
+                    "pcmpeqd {a}, {value}",
+                    "pcmpeqd {b}, {value}",
+                    "pand {equal}, {a}",
+                    "pand {equal}, {b}",
+                    p = in(reg) cells,
+                    value = in(xmm_reg) value,
+                    equal = inout(xmm_reg) equal,
+                    a = out(xmm_reg) _,
+                    b = out(xmm_reg) _,
+                    options(nostack, readonly, preserves_flags)
+                );
+            }
+        }
+        is_all(equal)
+    }
+
+    /// Whether the numbers of all rows are `first`, `first + step`, `first + 2 * step`, ...
+    #[inline(always)]
+    pub(crate) fn are_steps<T: PageName>(rows: &[[T; 8]], first: u64, step: u64) -> bool {
+        let ([mut a, mut b, mut c, mut d], on) = steps(first, step);
+        // SAFETY: (1) plain bits of the same size.
+        let mut equal: __m128i = unsafe { transmute([u64::MAX; 2]) };
+        for row in rows {
+            // SAFETY: (1) plain bits of the same size.
+            let [e, f, g, h]: [__m128i; 4] = unsafe { transmute(row.map(T::bits)) };
+            // SAFETY: (1) works on registers alone.
+            unsafe {
+                asm!(
+                    "pcmpeqd {e}, {a}",
+                    "pcmpeqd {f}, {b}",
+                    "pcmpeqd {g}, {c}",
+                    "pcmpeqd {h}, {d}",
+                    "paddq {a}, {on}",
+                    "paddq {b}, {on}",
+                    "paddq {c}, {on}",
+                    "paddq {d}, {on}",
+                    "pand {equal}, {e}",
+                    "pand {equal}, {f}",
+                    "pand {equal}, {g}",
+                    "pand {equal}, {h}",
+                    a = inout(xmm_reg) a,
+                    b = inout(xmm_reg) b,
+                    c = inout(xmm_reg) c,
+                    d = inout(xmm_reg) d,
+                    e = inout(xmm_reg) e => _,
+                    f = inout(xmm_reg) f => _,
+                    g = inout(xmm_reg) g => _,
+                    h = inout(xmm_reg) h => _,
+                    on = in(xmm_reg) on,
+                    equal = inout(xmm_reg) equal,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+        }
+        is_all(equal)
+    }
+
+    /// The numbers `first`, `first + step`, `first + 2 * step`, ... of one row, and what they are
+    /// less than those of the next.
+    #[inline(always)]
+    fn steps(first: u64, step: u64) -> ([__m128i; 4], __m128i) {
+        let at = |i| first.wrapping_add(step.wrapping_mul(i as u64));
+        let row: [u64; 8] = core::array::from_fn(at);
+        // SAFETY: (1) plain bits of the same size.
+        let row = unsafe { transmute::<[u64; 8], [__m128i; 4]>(row) };
+        // SAFETY: (1) plain bits of the same size.
+        let on = unsafe { transmute::<[u64; 2], __m128i>([step.wrapping_mul(8); 2]) };
+        (row, on)
+    }
+
+    /// Writes `first`, `first + step`, `first + 2 * step`, ... to all rows.
+    #[inline(always)]
+    pub(crate) fn store_steps<T: PageName>(rows: &mut [[T; 8]], first: u64, step: u64) {
+        const { assert!(size_of::<T>() == 8) };
+        let ([mut a, mut b, mut c, mut d], on) = steps(first, step);
+        for row in rows {
+            // SAFETY: (1) writes the 64 bytes of `row` and no more, each eight of which are what
+            // `PageName::of_bits` makes of a number.
+            unsafe {
+                asm!(
+                    "movdqu [{p}], {a}",
+                    "movdqu [{p} + 16], {b}",
+                    "movdqu [{p} + 32], {c}",
+                    "movdqu [{p} + 48], {d}",
+                    "paddq {a}, {on}",
+                    "paddq {b}, {on}",
+                    "paddq {c}, {on}",
+                    "paddq {d}, {on}",
+                    p = in(reg) row,
+                    a = inout(xmm_reg) a,
+                    b = inout(xmm_reg) b,
+                    c = inout(xmm_reg) c,
+                    d = inout(xmm_reg) d,
+                    on = in(xmm_reg) on,
+                    options(nostack, preserves_flags)
+                );
+            }
+        }
+    }
+
+    /// Whether all bits of a register are set.
+    #[inline(always)]
+    fn is_all(equal: __m128i) -> bool {
+        let bytes: u32;
+        // SAFETY: (1) works on registers alone.
+        unsafe {
+            asm!(
+                "pmovmskb {bytes:e}, {equal}",
+                bytes = lateout(reg) bytes,
+                equal = in(xmm_reg) equal,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        bytes == ALL
     }
 
     /// Whether numbers are equal, without a way out in between.
@@ -322,73 +523,4 @@ mod cells {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
-    /// Eight cells in the middle of more, so that a byte too many shows.
-    const ROOM: usize = 12;
-
-    fn middle<T>(cells: &[T; ROOM], from: usize) -> &[T; 8] {
-        cells[from..].first_chunk().unwrap()
-    }
-
-    #[test]
-    fn a_row_is_told_from_anything_that_differs_in_one_cell() {
-        for (first, up) in [(0, true), (7, false), (3, false), (u32::MAX - 2, true)] {
-            for from in 0..=ROOM - 8 {
-                let cells = [9; ROOM].map(AtomicU32::new);
-                store_row(middle(&cells, from), first, up);
-                let step = if up { 1 } else { u32::MAX };
-                for (i, cell) in cells.iter().enumerate() {
-                    let place = i.wrapping_sub(from);
-                    let expected = match place {
-                        0..8 => first.wrapping_add(step.wrapping_mul(place as u32)),
-                        _ => 9,
-                    };
-                    assert_eq!(cell.load(Relaxed), expected, "cell {i}, row from {from}");
-                }
-                assert!(are_row(middle(&cells, from), first, up));
-                assert!(!are_row(middle(&cells, from), first, !up));
-                for odd in from..from + 8 {
-                    cells[odd].fetch_xor(1 << 31, Relaxed);
-                    assert!(!are_row(middle(&cells, from), first, up), "cell {odd} differs");
-                    cells[odd].fetch_xor(1 << 31, Relaxed);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn cells_are_copied_down_also_to_some_of_themselves() {
-        for (from, to, count) in
-            [(4, 0, 30), (4, 3, 8), (1, 0, 39), (20, 2, 19), (2, 2, 7), (9, 4, 151), (70, 0, 130)]
-        {
-            let cells: [_; 200] = core::array::from_fn(|i| AtomicU32::new(1 << 31 | i as u32));
-            copy_down(&cells[from..from + count], &cells[to..]);
-            for (i, cell) in cells.iter().enumerate() {
-                let was = if (to..to + count).contains(&i) { i + from - to } else { i };
-                assert_eq!(cell.load(Relaxed), 1 << 31 | was as u32, "cell {i}, {from} to {to}");
-            }
-        }
-    }
-
-    #[test]
-    fn equal_cells_are_told_from_anything_that_differs_in_one_bit() {
-        let value = 0x8000_0000_0000_0001;
-        for from in 0..=ROOM - 8 {
-            let cells = [5; ROOM].map(AtomicU64::new);
-            store_u64s(middle(&cells, from), value);
-            let written = |i: usize| (from..from + 8).contains(&i);
-            for (i, cell) in cells.iter().enumerate() {
-                assert_eq!(cell.load(Relaxed), if written(i) { value } else { 5 }, "cell {i}");
-            }
-            assert!(are_u64s(middle(&cells, from), value));
-            for (odd, bit) in (from..from + 8).flat_map(|i| [(i, 0), (i, 31), (i, 63)]) {
-                cells[odd].fetch_xor(1 << bit, Relaxed);
-                assert!(!are_u64s(middle(&cells, from), value), "bit {bit} of cell {odd}");
-                cells[odd].fetch_xor(1 << bit, Relaxed);
-            }
-        }
-    }
-}
+mod tests;

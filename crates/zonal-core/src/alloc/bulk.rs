@@ -76,7 +76,7 @@ impl<P: Platform> Allocator<'_, P> {
 
 /// `make` runs while the pcp is closed.
 #[inline]
-fn alloc_with<P: Platform, T>(
+fn alloc_with<P: Platform, T: PageName>(
     on: &Allocator<'_, P>,
     request: Request,
     pages: &mut [T],

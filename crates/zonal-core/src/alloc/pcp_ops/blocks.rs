@@ -38,7 +38,7 @@ impl<P: Platform> PcpOps<'_, '_, P> {
     /// blocks; they are then as if from `single`, the list of order 0. Returns how many pages it
     /// got.
     #[inline]
-    pub fn take_blocks_apart<T>(
+    pub fn take_blocks_apart<T: PageName>(
         &mut self,
         (single, want): (usize, Want),
         pages: &mut [T],

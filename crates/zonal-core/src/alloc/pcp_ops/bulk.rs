@@ -15,7 +15,7 @@ use crate::zone::state::FAST_FREE;
 impl<P: Platform> PcpOps<'_, '_, P> {
     /// Fills `pages` from the front with what `make` makes of each page. Returns how many it got.
     #[inline]
-    pub fn take_many<T>(
+    pub fn take_many<T: PageName>(
         &mut self,
         list: usize,
         want: Want,

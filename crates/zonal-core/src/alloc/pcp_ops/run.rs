@@ -7,7 +7,10 @@
 
 use crate::alloc::tables::Tables;
 use crate::frame::{PageWord, claim};
-use crate::lanes::{are_row, are_u64s, equal_u64s, store_row, store_u64s};
+pub use crate::lanes::PageName;
+use crate::lanes::{
+    all_u64s, are_row, are_steps, are_u64s, equal_u64s, store_row, store_steps, store_u64s,
+};
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -16,26 +19,6 @@ use crate::zone::state::Zone;
 
 /// Frames looked at together.
 pub const RUN: usize = 8;
-
-/// How the bulk calls name a page: by its number or its address.
-pub trait PageName: Copy {
-    /// No two pages have the same.
-    fn bits(self) -> u64;
-}
-
-impl PageName for Pfn {
-    #[inline(always)]
-    fn bits(self) -> u64 {
-        self.0
-    }
-}
-
-impl PageName for *mut u8 {
-    #[inline(always)]
-    fn bits(self) -> u64 {
-        self.addr() as u64
-    }
-}
 
 /// Whether names are what `expected` says.
 #[inline(always)]
@@ -147,17 +130,14 @@ impl<'a> Words<'a> {
     /// Hands out the pages of a block that begins with `first`, all of whose words are ours to
     /// write. As many as `pages`, a number of runs.
     #[inline(always)]
-    pub fn take_apart<T>(self, first: Pfn, pages: &mut [T], make: impl Fn(Pfn) -> T) {
+    pub fn take_apart<T: PageName>(self, first: Pfn, pages: &mut [T], make: impl Fn(Pfn) -> T) {
         let at = self.at(first);
         for words in self.words[at..at + pages.len()].as_chunks::<RUN>().0 {
             store_u64s(words, self.allocated);
         }
-        // A run at once, so that the compiler adds constants to what it makes of the first.
-        let mut next = first.0;
-        for run in pages.as_chunks_mut::<RUN>().0 {
-            *run = core::array::from_fn(|i| make(Pfn(next.wrapping_add(i as u64))));
-            next = next.wrapping_add(RUN as u64);
-        }
+        let name = |i| make(Pfn(first.0.wrapping_add(i))).bits();
+        let rows = pages.as_chunks_mut::<RUN>().0;
+        store_steps(rows, name(0), name(1).wrapping_sub(name(0)));
     }
 
     /// Takes the words of `pages`, a number of runs, out of their owner's hands, if they are a
@@ -174,17 +154,18 @@ impl<'a> Words<'a> {
         let lowest = if UP { first } else { behind::<UP>(first, pages.len() - 1) };
         let block = self.pfn(lowest);
         let words = self.words.get(lowest..)?.get(..pages.len())?.as_chunks::<RUN>().0;
-        let in_row = |(n, run): (usize, &[T; RUN])| {
-            let first = behind::<UP>(first, n * RUN);
-            are_named(run, |i| page(self.pfn(behind::<UP>(first, i))))
-        };
+        // What is no block is told from one by its last page, most often.
+        let name = |i| page(self.pfn(behind::<UP>(first, i))).bits();
+        let (start, step) = (name(0), name(1).wrapping_sub(name(0)));
+        let last = pages.len() - 1;
         let is_ours = block.0.is_multiple_of(pages.len() as u64)
-            && pages.as_chunks::<RUN>().0.iter().enumerate().all(in_row)
-            && words.iter().all(|words| match self.exchanges {
+            && pages[last].bits() == name(last)
+            && are_steps(pages.as_chunks::<RUN>().0, start, step)
+            && match self.exchanges {
                 // The claim looks at all of them; this is for blocks that are plainly not ours.
-                true => words[0].load(Relaxed) == self.allocated,
-                false => are_u64s(words, self.allocated),
-            });
+                true => words.iter().all(|words| words[0].load(Relaxed) == self.allocated),
+                false => all_u64s(words, self.allocated),
+            };
         // A word that says NONE is nobody's to claim.
         let none = PageWord::NONE.0;
         let claim = || match self.exchanges {

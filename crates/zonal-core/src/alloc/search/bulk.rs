@@ -3,6 +3,7 @@
 use super::Search;
 use crate::alloc::cpu_ops::CpuOps;
 use crate::alloc::pcp_ops::PcpOps;
+use crate::alloc::pcp_ops::run::PageName;
 use crate::alloc::zone_ops::Want;
 use crate::gfp::{AllocFlags, Gfp};
 use crate::platform::Platform;
@@ -13,7 +14,7 @@ impl<P: Platform> Search<'_, '_, P> {
     /// Fills `pages` from the front with what `make` makes of each page, from one pcp of the
     /// preferred node, while its zone can spare them all. Returns how many it got.
     #[inline]
-    pub fn many<T>(&self, pages: &mut [T], make: &impl Fn(Pfn) -> T) -> usize {
+    pub fn many<T: PageName>(&self, pages: &mut [T], make: &impl Fn(Pfn) -> T) -> usize {
         let on = self.on;
         let preferred = self.preferred;
         let wanted = pages.len() as u64;
