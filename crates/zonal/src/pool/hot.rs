@@ -145,9 +145,7 @@ impl FastRef {
         }
     }
 
-    /// Pushes a block that was not pushed: another list was active, or its list is and the last
-    /// free was of order 1 to 3, which the sequence for pages does not handle on aarch64. `false`:
-    /// nothing was done.
+    /// Pushes a block that was not pushed: another list was active. `false`: nothing was done.
     #[inline]
     fn push_any(self, frame: usize, list: usize) -> bool {
         // SAFETY: (1) frames are known only where the fast path is on; (2) RSEQ-2, RSEQ-3; (3) the

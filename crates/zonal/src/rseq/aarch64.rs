@@ -304,10 +304,13 @@ pub(crate) unsafe fn push_page(fast: FastRef, frame: usize) -> bool {
     unsafe {
         push!(
             fast, frame, "{p}",
-            concat!("tst {w:w}, #{mask}\n", "b.ne {leave}"),
+            // A page clears `prev`, and has nothing to decide by it. With it the mask is an
+            // immediate.
+            concat!("and {w}, {w}, #{not_prev}\n", "tst {w:w}, #{mask}\n", "b.ne {leave}"),
             "add {x}, {tag}, {c}, lsl #{cpu_shift}",
             "cinc {w}, {w}, hi",
             mask = const STRAY_BITS | PREV,
+            not_prev = const !PREV as i64,
             tag = in(reg) TAG_ALLOCATED,
             cpu_shift = const CPU_SHIFT,
         );
