@@ -133,8 +133,7 @@ impl<'r> Replay<'r> {
         let (explain, samples) = (extras.explain, timeline.as_mut());
         let settings = Settings::of(recording)?;
         let setup = Setup::new(policy, recorded, &program, (&told, &settings));
-        let shown = recorded.blocktypes.then_some(&shown);
-        let setup = Setup { shown, timeline: samples, explain, ..setup };
+        let setup = Setup { shown: Some(&shown), timeline: samples, explain, ..setup };
         let (outcome, _) = none::replay(machine, &map, &program, setup, watch)?;
         if let (Some(number), None) = (explain, &outcome.explained) {
             let allocs = outcome.allocs + outcome.failed;
@@ -198,11 +197,12 @@ impl<'r> Replay<'r> {
         self.require_uses()?;
         let machine = &*start::machine(self.recording)?;
         let map = ZoneMap::new(machine);
-        let Prepared { program, told, .. } =
+        let Prepared { program, told, shown, .. } =
             self.prepare((machine, &map), Recorded::default(), watch)?;
         let settings = Settings::of(self.recording)?;
         let recorded = Recorded::default().at_start_of(machine, &program);
         let setup = Setup::new(self.policy, recorded, &program, (&told, &settings));
+        let setup = Setup { shown: Some(&shown), ..setup };
         let (outcome, state) = none::replay(machine, &map, &program, setup, watch)?;
         Ok(EndState { trace: machine.name.clone(), state, faults: outcome.faults })
     }

@@ -11,7 +11,7 @@ use crate::advise::policy_of;
 use crate::facts::{Fact, FactKind, Facts};
 use crate::moves::total;
 use crate::program::Program;
-use crate::zones::polled_zone;
+use crate::zones::{largest_block, polled_zone};
 
 /// Recorded actions of the kernel that a model uses, beyond allocations, frees and `zoneinfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -86,7 +86,16 @@ impl Recorded {
         let kernel = total(&program.kernel);
         let shows = kernel.refill_pages + kernel.drain_pages > 0 && program.counts.lost == 0;
         let is_warm = is_warm(machine) || holds_much(machine);
-        Recorded { lists: self.lists || (is_warm && shows), ..self }
+        let recorded = Recorded { lists: self.lists || (is_warm && shows), ..self };
+        recorded.with_blocktypes(machine)
+    }
+
+    /// With the types of pageblocks, where a zone has no free one: whether it has a page for a
+    /// request that may not mix types depends on these alone.
+    fn with_blocktypes(self, machine: &MachineDescription) -> Recorded {
+        let mut zones = machine.zones.iter();
+        let is_short = zones.any(|zone| largest_block(machine, (zone.node, &zone.kind)).is_some());
+        Recorded { blocktypes: self.blocktypes || is_short, ..self }
     }
 
     /// Their names on the command line.

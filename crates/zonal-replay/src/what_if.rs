@@ -13,6 +13,7 @@ use zonal_core::policy::Policy;
 use zonal_trace::{MachineDescription, Recording};
 
 use crate::error::ReplayError;
+use crate::facts::Shown;
 use crate::fidelity;
 use crate::kernel::KernelMoves;
 use crate::locks::LockWaits;
@@ -36,6 +37,7 @@ pub struct WhatIf<'r> {
     machine: Cow<'r, MachineDescription>,
     program: Program,
     told: Told,
+    shown: Shown,
     settings: Settings,
     not_judged: Vec<NotJudged>,
     reclaim_judged: Vec<ReclaimJudged>,
@@ -152,12 +154,13 @@ impl<'r> WhatIf<'r> {
         let map = ZoneMap::new(&machine);
         let settings = Settings::of(recording)?;
         let prepared = replay.prepare((&machine, &map), Recorded::default(), watch)?;
-        let Prepared { program, told, not_judged, lock_waits, .. } = prepared;
+        let Prepared { program, told, shown, not_judged, lock_waits, .. } = prepared;
         let kernel = KernelMoves { moves: total(&program.kernel), ..prepared.kernel };
         let mut what_if = WhatIf {
             machine,
             program,
             told,
+            shown,
             settings,
             not_judged,
             reclaim_judged: Vec::new(),
@@ -188,7 +191,8 @@ impl<'r> WhatIf<'r> {
         let known = (&self.told, &self.settings);
         let recorded = Recorded::default().at_start_of(&self.machine, &self.program);
         let setup = Setup::new(policy, recorded, &self.program, known);
-        let setup = Setup { timeline: Some(&mut ours), ..setup };
+        let (shown, timeline) = (Some(&self.shown), Some(&mut ours));
+        let setup = Setup { shown, timeline, ..setup };
         none::replay(&self.machine, &map, &self.program, setup, watch)?;
         let stretches = std::mem::take(&mut self.not_judged);
         (self.not_judged, self.reclaim_judged) = settle(stretches, &ours, &theirs);
@@ -302,6 +306,7 @@ impl<'r> WhatIf<'r> {
             sysctls: &trial.sysctls,
             timeline: Some(&mut timeline),
             holds: Some(&mut holds),
+            shown: Some(&self.shown),
             ..Setup::new(trial.policy, recorded, program, (&self.told, &self.settings))
         };
         let (outcome, _) = none::replay(&machine, &map, program, setup, watch)?;

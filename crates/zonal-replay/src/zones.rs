@@ -1,10 +1,13 @@
 //! Which zone and node a recorded page frame is in.
 
 use zonal_core::types::ZoneKind;
+use zonal_text::buddyinfo::BuddyInfo;
 use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
 
 /// Memory of 32-bit kernels above what they map for good (LB A.2).
 const HIGH: &str = "HighMem";
+/// The least that a block has which a kernel calls a pageblock.
+const PAGEBLOCK_ORDER: u8 = 9;
 
 /// The populated zones of a recorded machine, by ascending page frame.
 #[derive(Debug, Clone, Default)]
@@ -116,9 +119,31 @@ impl ZoneMap {
     }
 }
 
+/// The order of the largest free block of a zone, where that is less than a pageblock's.
+pub(crate) fn largest_block(machine: &MachineDescription, (node, kind): (u32, &str)) -> Option<u8> {
+    let is_its = |own: &&BuddyInfo| own.node == node && own.zone == kind;
+    let blocks = &machine.buddyinfo.iter().find(is_its)?.free_blocks;
+    let largest = blocks.iter().rposition(|blocks| *blocks > 0)?;
+    u8::try_from(largest).ok().filter(|order| *order < PAGEBLOCK_ORDER)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_free_block_is_told_where_it_is_less_than_a_pageblock() {
+        let mut machine = zonal_trace::samples::zlib_make_j4().unwrap().description().clone();
+        let normal = |machine: &_| largest_block(machine, (0, "Normal"));
+        assert_eq!(normal(&machine), None);
+        let blocks = machine.buddyinfo.iter_mut().find(|own| own.zone == "Normal").unwrap();
+        blocks.free_blocks[8..].copy_from_slice(&[1, 0, 0]);
+        assert_eq!(normal(&machine), Some(8));
+        assert_eq!(largest_block(&machine, (0, "DMA32")), None);
+        assert_eq!(largest_block(&machine, (1, "Normal")), None, "nothing says");
+        machine.buddyinfo.iter_mut().for_each(|own| own.free_blocks.fill(0));
+        assert_eq!(normal(&machine), None, "nothing is free");
+    }
 
     #[test]
     fn frames_in_holes_have_no_zone() {

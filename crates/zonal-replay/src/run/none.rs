@@ -90,6 +90,7 @@ pub fn replay(
     let plan = Plan::new(description, map, cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
+    let shown = shown.filter(|_| recorded.blocktypes);
     let known = Known { program, shown, lists: recorded.lists.then_some(&told.lists) };
     let started = start::bring_up(&rebuilt, description, map, &known)?;
     let mut notes = build::set_watermarks(&rebuilt.allocator, description, map, settings)?;

@@ -11,8 +11,15 @@ const PAGES: u32 = 16;
 
 /// Plays what is made of a slot of the sample and its starting time.
 fn played(make: impl FnOnce(Slot, u64) -> (Vec<Slot>, Vec<Op>)) -> Outcome {
+    played_on(samples::zlib_make_j4().unwrap().description(), make)
+}
+
+/// The same on a machine that differs from the sample's.
+fn played_on(
+    machine: &MachineDescription,
+    make: impl FnOnce(Slot, u64) -> (Vec<Slot>, Vec<Op>),
+) -> Outcome {
     let recording = samples::zlib_make_j4().unwrap();
-    let machine = recording.description();
     let map = ZoneMap::new(machine);
     let replay = Replay::new(&recording).policy(Policy::LINUX_6_12);
     let prepared = replay.prepare((machine, &map), Recorded::default(), &mut unwatched).unwrap();
@@ -83,4 +90,35 @@ fn pages_of_one_bulk_call_are_played_by_one() {
     let (drained_after_singles, outcome) = drained(OpKind::Alloc);
     assert_eq!(outcome.allocs, u64::from(40 * PAGES) + 2);
     assert_eq!(drained_after_singles, 0);
+}
+
+/// Unmovable pages come from DMA32 where Normal has no free page of their type and no free
+/// pageblock to take (LB B.7), which fills the list of another zone.
+#[test]
+fn a_zone_without_a_free_pageblock_is_passed_by_for_pages_of_another_type() {
+    const MANY: u32 = 1000;
+    let refilled = |machine: &MachineDescription| {
+        let outcome = played_on(machine, |own, time_ns| {
+            let slot = Slot { migratetype: 0, ..own };
+            let ops = (0..MANY).map(|slot| Op { time_ns, slot, cpu: 0, kind: OpKind::Alloc });
+            (vec![slot; MANY as usize], ops.collect())
+        });
+        assert_eq!((outcome.faults, outcome.failed), (Vec::new(), 0));
+        let map = ZoneMap::new(machine);
+        let moves = outcome.counted.moves;
+        let of = |kind: &str| {
+            let zone = map.zones().iter().position(|zone| zone.kind == kind);
+            moves.get(&(zone, 0)).map_or(0, |moves| moves.refill_pages)
+        };
+        [of("DMA32"), of("Normal")]
+    };
+    let mut machine = samples::zlib_make_j4().unwrap().description().clone();
+    let [low, normal] = refilled(&machine);
+    // Some are on lists at the start.
+    let most = u64::from(MANY) - 100;
+    assert!(low == 0 && normal >= most, "{low}, {normal}");
+    let blocks = machine.buddyinfo.iter_mut().find(|own| own.zone == "Normal").unwrap();
+    blocks.free_blocks[9..].fill(0);
+    let [low, normal] = refilled(&machine);
+    assert!(low >= most && normal < 100, "{low}, {normal}");
 }

@@ -11,7 +11,10 @@
 //!
 //! Unnamed free pages come as whole 4 MiB blocks where the trace touches nothing, unnamed pages in
 //! use from around those it touches: the free blocks that the trace uses stay as small as its own
-//! frames make them, and small blocks go first (LB B.6).
+//! frames make them, and small blocks go first (LB B.6). Where `buddyinfo` has no free pageblock,
+//! they come as blocks of the largest order that it has: a request that may not mix types passes
+//! such a zone by once the free pages of its type are used up, and each that does so finds a list
+//! empty, which raises the limit of its CPU (LB B.7, E.6).
 //!
 //! # What is not known
 //! The order of blocks on the buddy's lists; the migratetypes of pageblocks that the trace
@@ -36,7 +39,7 @@ use crate::error::ReplayError;
 use crate::facts::Shown;
 use crate::program::{self, Origin, Program};
 use crate::told::{ListKey, StartList};
-use crate::zones::{ZoneAt, ZoneMap, polled_zone};
+use crate::zones::{ZoneAt, ZoneMap, largest_block, polled_zone};
 
 /// Unnamed pages in use come online in blocks of this order, unnamed free ones of the largest.
 const HELD_ORDER: u32 = 9;
@@ -47,6 +50,8 @@ const CHUNK: usize = Order::MAX.pages() as usize;
 struct Totals {
     managed: u64,
     free: u64,
+    /// The order of the largest free block, where that is less than a pageblock's.
+    largest: Option<u8>,
     pagesets: Vec<Pageset>,
 }
 
@@ -220,12 +225,13 @@ fn arm_expiry(allocator: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId) {
 /// The recorded totals of a zone at the start.
 fn totals(machine: &MachineDescription, at: &ZoneAt) -> Totals {
     let Some(zone) = machine.zone(at.node, &at.kind) else { return Totals::default() };
-    match machine.start.as_ref().and_then(|sample| polled_zone(sample, zone)) {
-        Some(polled) => {
-            Totals { managed: polled.managed, free: polled.free, pagesets: polled.pagesets.clone() }
-        }
-        None => Totals { managed: zone.managed, free: zone.free, pagesets: zone.pagesets.clone() },
-    }
+    let (managed, free, pagesets) =
+        match machine.start.as_ref().and_then(|sample| polled_zone(sample, zone)) {
+            Some(polled) => (polled.managed, polled.free, &polled.pagesets),
+            None => (zone.managed, zone.free, &zone.pagesets),
+        };
+    let largest = largest_block(machine, (at.node, &at.kind));
+    Totals { managed, free, largest, pagesets: pagesets.clone() }
 }
 
 /// Gives each pageblock that the trace allocates from the type that most of its pages were asked
@@ -396,10 +402,20 @@ impl Fates {
         report.held_pages += held;
         report.free_named += named_free;
         let skew = ((self.start as usize).wrapping_neg() % CHUNK).min(self.fates.len());
+        // A block that is free, and how far from the next one.
+        let (block, apart) = match totals.largest {
+            Some(order) => (1 << order, 2 << order),
+            None => (CHUNK, CHUNK),
+        };
         for chunk in self.fates[skew..].chunks_exact_mut(CHUNK) {
-            if free >= CHUNK as u64 && chunk.iter().all(|fate| *fate == Fate::Absent) {
-                chunk.fill(Fate::Free);
-                free -= CHUNK as u64;
+            if free < block as u64 || chunk.iter().any(|fate| *fate != Fate::Absent) {
+                continue;
+            }
+            for place in chunk.chunks_exact_mut(apart) {
+                if free >= block as u64 {
+                    place[..block].fill(Fate::Free);
+                    free -= block as u64;
+                }
             }
         }
         self.hold_unnamed(&mut held, true);
