@@ -329,7 +329,11 @@ fn decide(by: By, predicted: &Predicted, measured: &Measured) -> (Finding, Strin
     };
     match is_as_predicted {
         true => (Finding::Confirmed, format!("{found}; {predicts}")),
-        false => (Finding::Refuted, format!("{found}; {predicts}")),
+        false => {
+            let saves_more = mid.signum() == expected.mid.signum() && low > expected.high;
+            let more = if saves_more { ", more than predicted" } else { "" };
+            (Finding::Refuted, format!("{found}{more}; {predicts}"))
+        }
     }
 }
 
@@ -549,8 +553,11 @@ mod tests {
         assert!(half.reason.contains("predicted 40.00 % of the elapsed time"), "{}", half.reason);
         let read = |read: Option<Interval>| read.unwrap().mid;
         assert_eq!((read(half.measured.read_gib_now), read(half.measured.read_gib)), (16.0, 8.0));
-        assert_eq!(find(&predicted, 0.1, 0.02).verdict, Finding::Refuted, "more than predicted");
-        assert_eq!(find(&predicted, 1.5, 0.02).verdict, Finding::Refuted, "slower");
+        let [more, less, slower] = [0.1, 0.9, 1.5].map(|factor| find(&predicted, factor, 0.02));
+        for (outcome, is_more) in [(&more, true), (&less, false), (&slower, false)] {
+            assert_eq!(outcome.verdict, Finding::Refuted, "{}", outcome.reason);
+            assert_eq!(outcome.reason.contains(", more than predicted"), is_more);
+        }
         assert_eq!(find(&predicted, 1.0, 0.02).verdict, Finding::NoDifference);
         assert_eq!(find(&predicted, 0.9, 0.8).verdict, Finding::NoDifference, "lost in noise");
         // By processor time, which is the same, there is nothing to see.
