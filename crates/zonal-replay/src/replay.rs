@@ -132,8 +132,8 @@ impl<'r> Replay<'r> {
         let mut timeline = is_sampled.then(|| Timeline::new(&program, program.cpus, &map));
         let (explain, samples) = (extras.explain, timeline.as_mut());
         let settings = Settings::of(recording)?;
-        let setup = Setup::new(policy, recorded, &program, (&told, &settings));
-        let setup = Setup { shown: Some(&shown), timeline: samples, explain, ..setup };
+        let setup = Setup::new(policy, recorded, &program, (&told, &shown, &settings));
+        let setup = Setup { timeline: samples, explain, ..setup };
         let (outcome, _) = none::replay(machine, &map, &program, setup, watch)?;
         if let (Some(number), None) = (explain, &outcome.explained) {
             let allocs = outcome.allocs + outcome.failed;
@@ -201,8 +201,8 @@ impl<'r> Replay<'r> {
             self.prepare((machine, &map), Recorded::default(), watch)?;
         let settings = Settings::of(self.recording)?;
         let recorded = Recorded::default().at_start_of(machine, &program);
-        let setup = Setup::new(self.policy, recorded, &program, (&told, &settings));
-        let setup = Setup { shown: Some(&shown), ..setup };
+        let known = (&told, &shown, &settings);
+        let setup = Setup::new(self.policy, recorded, &program, known);
         let (outcome, state) = none::replay(machine, &map, &program, setup, watch)?;
         Ok(EndState { trace: machine.name.clone(), state, faults: outcome.faults })
     }

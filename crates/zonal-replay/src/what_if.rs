@@ -188,11 +188,10 @@ impl<'r> WhatIf<'r> {
         let map = ZoneMap::new(&self.machine);
         let theirs = fidelity::kernel::timeline(recording, &self.program, &map, &[])?;
         let mut ours = Timeline::new(&self.program, self.program.cpus, &map);
-        let known = (&self.told, &self.settings);
+        let known = (&self.told, &self.shown, &self.settings);
         let recorded = Recorded::default().at_start_of(&self.machine, &self.program);
         let setup = Setup::new(policy, recorded, &self.program, known);
-        let (shown, timeline) = (Some(&self.shown), Some(&mut ours));
-        let setup = Setup { shown, timeline, ..setup };
+        let setup = Setup { timeline: Some(&mut ours), ..setup };
         none::replay(&self.machine, &map, &self.program, setup, watch)?;
         let stretches = std::mem::take(&mut self.not_judged);
         (self.not_judged, self.reclaim_judged) = settle(stretches, &ours, &theirs);
@@ -301,13 +300,13 @@ impl<'r> WhatIf<'r> {
         let mut timeline = Timeline::new(program, cpus, &map);
         let mut holds = Holds::default();
         let recorded = Recorded::default().at_start_of(&self.machine, program);
+        let known = (&self.told, &self.shown, &self.settings);
         let setup = Setup {
             cpus,
             sysctls: &trial.sysctls,
             timeline: Some(&mut timeline),
             holds: Some(&mut holds),
-            shown: Some(&self.shown),
-            ..Setup::new(trial.policy, recorded, program, (&self.told, &self.settings))
+            ..Setup::new(trial.policy, recorded, program, known)
         };
         let (outcome, _) = none::replay(&machine, &map, program, setup, watch)?;
         let mut counts = TrialCounts {

@@ -44,7 +44,7 @@ pub(super) fn left(
     (with_room, large): (&Program, &[Filed]),
     room: u64,
 ) -> (Vec<Left>, Vec<u32>) {
-    let found = Found::new(program);
+    let files = thrown_first(program);
     let mut is_live = vec![false; with_room.slots.len()];
     for op in &with_room.ops {
         match op.kind {
@@ -53,11 +53,13 @@ pub(super) fn left(
             OpKind::Split | OpKind::Refresh | OpKind::Change => {}
         }
     }
-    let away = found.blocks(program);
+    let is_held = |slot: &u32| program.slots[*slot as usize].origin == Origin::Held;
+    let thrown = program.files.thrown.iter().filter(|(_, file)| files.contains(file));
+    let away: Vec<u32> = thrown.map(|(slot, _)| *slot).filter(is_held).collect();
     let pages_of = |slot: &u32| 1_u64 << program.slots[*slot as usize].order;
     let room = room + away.iter().map(pages_of).sum::<u64>();
     let own = program.files.filed.iter().chain(large);
-    let own = own.filter(|filed| is_live[filed.slot as usize] && found.files.contains(&filed.file));
+    let own = own.filter(|filed| is_live[filed.slot as usize] && files.contains(&filed.file));
     let blocks = own.map(|Filed { slot, file, index, .. }| {
         let order = with_room.slots[*slot as usize].order;
         Left { file: *file, index: *index, order, pfn: 0 }
@@ -72,28 +74,15 @@ pub(super) fn left(
     (all, away)
 }
 
-/// What a recording finds of files that it throws away before it reads them.
-struct Found {
-    files: HashSet<u32>,
-}
-
-impl Found {
-    fn new(program: &Program) -> Found {
-        let mut first_reads: HashMap<u32, u64> = HashMap::new();
-        for op in program.ops.iter().filter(|op| op.kind.is_alloc()) {
-            if let Some(Filed { file, .. }) = program.files.of(op.slot) {
-                first_reads.entry(file).or_insert(op.time_ns);
-            }
+/// Files that a recording throws away before it reads them.
+fn thrown_first(program: &Program) -> HashSet<u32> {
+    let mut first_reads: HashMap<u32, u64> = HashMap::new();
+    for op in program.ops.iter().filter(|op| op.kind.is_alloc()) {
+        if let Some(Filed { file, .. }) = program.files.of(op.slot) {
+            first_reads.entry(file).or_insert(op.time_ns);
         }
-        let is_first =
-            |own: &&Dropped| first_reads.get(&own.file).is_some_and(|first| own.time_ns <= *first);
-        Found { files: program.files.dropped.iter().filter(is_first).map(|own| own.file).collect() }
     }
-
-    /// Blocks of these files that are in use at the start.
-    fn blocks(&self, program: &Program) -> Vec<u32> {
-        let is_held = |slot: &u32| program.slots[*slot as usize].origin == Origin::Held;
-        let own = program.files.thrown.iter().filter(|(_, file)| self.files.contains(file));
-        own.map(|(slot, _)| *slot).filter(is_held).collect()
-    }
+    let is_first =
+        |own: &&Dropped| first_reads.get(&own.file).is_some_and(|first| own.time_ns <= *first);
+    program.files.dropped.iter().filter(is_first).map(|own| own.file).collect()
 }

@@ -98,7 +98,7 @@ mod tests {
         let replay = limit.map_or(replay, |events| replay.limit(events));
         let prepared =
             replay.prepare((machine, &map), Recorded::default(), &mut unwatched).unwrap();
-        let Prepared { mut program, told, .. } = prepared;
+        let Prepared { mut program, told, shown, .. } = prepared;
         let start_ns = program.start_ns;
         let at = |&(ns, change): &(u64, Change)| Changed { time_ns: start_ns + ns, cpu: 1, change };
         let changes = changes.iter().map(at).collect();
@@ -107,7 +107,8 @@ mod tests {
         let sysctls: Vec<(Sysctl, i64)> =
             given.into_iter().map(|value| (Sysctl::HighFraction, value)).collect();
         let recorded = Recorded::default().at_start_of(machine, &program);
-        let setup = Setup::new(policy, recorded, &program, (&told, &settings));
+        let known = (&told, &shown, &settings);
+        let setup = Setup::new(policy, recorded, &program, known);
         let setup = Setup { sysctls: &sysctls, ..setup };
         let (outcome, _) = none::replay(machine, &map, &program, setup, &mut unwatched).unwrap();
         assert_eq!(outcome.faults, [""; 0]);

@@ -49,8 +49,8 @@ pub struct Setup<'s> {
     pub settings: &'s Settings,
     /// Written before the start, over the recorded values.
     pub sysctls: &'s [(Sysctl, i64)],
-    /// What the events show together: the types of pageblocks, if they are told.
-    pub shown: Option<&'s Shown>,
+    /// What the events show together: the types of pageblocks, which may be told.
+    pub shown: &'s Shown,
     /// Samples at the end of each bin.
     pub timeline: Option<&'s mut Timeline>,
     /// Holds of zone locks at their times.
@@ -65,10 +65,10 @@ impl<'s> Setup<'s> {
         policy: Policy,
         recorded: Recorded,
         program: &Program,
-        (told, settings): (&'s Told, &'s Settings),
+        (told, shown, settings): (&'s Told, &'s Shown, &'s Settings),
     ) -> Setup<'s> {
         let (cpus, sysctls, explain) = (program.cpus, &[][..], None);
-        let (shown, timeline, holds) = (None, None, None);
+        let (timeline, holds) = (None, None);
         Setup { policy, cpus, recorded, told, settings, sysctls, shown, timeline, holds, explain }
     }
 }
@@ -90,7 +90,7 @@ pub fn replay(
     let plan = Plan::new(description, map, cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
-    let shown = shown.filter(|_| recorded.blocktypes);
+    let shown = recorded.blocktypes.then_some(shown);
     let known = Known { program, shown, lists: recorded.lists.then_some(&told.lists) };
     let started = start::bring_up(&rebuilt, description, map, &known)?;
     let mut notes = build::set_watermarks(&rebuilt.allocator, description, map, settings)?;

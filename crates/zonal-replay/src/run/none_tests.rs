@@ -23,14 +23,15 @@ fn played_on(
     let map = ZoneMap::new(machine);
     let replay = Replay::new(&recording).policy(Policy::LINUX_6_12);
     let prepared = replay.prepare((machine, &map), Recorded::default(), &mut unwatched).unwrap();
-    let Prepared { mut program, told, .. } = prepared;
+    let Prepared { mut program, told, shown, .. } = prepared;
     let (gfp, origin) = (Gfp::KERNEL.bits(), Origin::Fresh);
     let past_lists = false;
     let own = Slot { gfp, origin, before: NO_SLOT, order: 0, past_lists, ..program.slots[0] };
     (program.slots, program.ops) = make(own, program.start_ns);
     program.changes = Vec::new();
     let settings = Settings::of(&recording).unwrap();
-    let setup = Setup::new(Policy::LINUX_6_12, Recorded::default(), &program, (&told, &settings));
+    let known = (&told, &shown, &settings);
+    let setup = Setup::new(Policy::LINUX_6_12, Recorded::default(), &program, known);
     super::replay(machine, &map, &program, setup, &mut unwatched).unwrap().0
 }
 
