@@ -15,8 +15,8 @@
 //!   nowhere in drains by frees.
 //! - Blocks of 2 MiB are freed up to 31 at a time, and all their frees come before the first drain,
 //!   so the drains that they cause follow each other with nothing between. What a drain moves is
-//!   bounded (LB E.7): at 63 pages a batch, 4 such blocks. On 6.18.44 bursts have 16, 20, 28 or 32
-//!   blocks, and the pause after each fourth is the longest.
+//!   bounded by what was freed in a row (LB E.7, [`FreeCounts`]): four or five such blocks at 63
+//!   pages a batch.
 //! - Up to 6.6 the pages of a large mapping are freed by hundreds, and all their frees come before
 //!   the first drain, too. There a drain of single pages moves what the limit of the list leaves
 //!   above a batch at most (up to 5.12 a batch; LB E.10, E.11). On 6.1.0 with batch 7 and limit 231
@@ -36,6 +36,7 @@ use zonal_core::pcp::tuning::Tuning;
 use zonal_text::release::KernelRelease;
 use zonal_trace::{Event, EventKind, MachineDescription, Notice};
 
+use super::free_count::{FreeCounts, PCP_ORDERS};
 use crate::advise::policy_of;
 use crate::moves::MovesByPlace;
 use crate::zones::{ZoneAt, ZoneMap};
@@ -57,9 +58,6 @@ pub(super) const DRAIN_BEHIND_FREE_NS: u64 = 1_000_000;
 /// Larger blocks than these leave a list only by drains that are bounded (LB E.7).
 const COSTLY_ORDER: u8 = 3;
 
-/// Orders with per-CPU lists (LB E.1): 0 to 3 and 9.
-const PCP_ORDERS: u16 = 0b10_0000_1111;
-
 /// Counts the moves in a stream of events.
 #[derive(Debug)]
 pub struct Watcher {
@@ -68,8 +66,8 @@ pub struct Watcher {
     drains_in_batches: bool,
     /// The same of drains by statistics workers.
     decays_in_batches: bool,
-    /// A drain of blocks above [`COSTLY_ORDER`] ends when it has moved a batch, shifted by this.
-    large_shift: Option<u8>,
+    /// A drain of blocks above [`COSTLY_ORDER`] ends when it has moved as much as this says.
+    freed: Option<FreeCounts>,
     /// What a drain of single pages moves at most.
     bound: Bound,
     open: Vec<Option<Burst>>,
@@ -152,7 +150,7 @@ impl Watcher {
             zones,
             drains_in_batches: drain.is_some_and(|drain| drain.bulk == Chunk::Batch),
             decays_in_batches: drain.is_some_and(|drain| drain.decay == Chunk::Batch),
-            large_shift: counts_frees.map(|pcp| pcp.scale_max),
+            freed: counts_frees.map(|pcp| FreeCounts::new(pcp.scale_max)),
             bound: pcp.map_or(Bound::None, |pcp| Bound::of(pcp.tuning)),
             open: Vec::new(),
             before: Vec::new(),
@@ -222,6 +220,9 @@ impl Watcher {
 
     /// Keeps what tells who drains next.
     fn note(&mut self, event: &Event) {
+        if let Some(freed) = &mut self.freed {
+            freed.see(event, &self.zones);
+        }
         let cpu = event.cpu as usize;
         let is_free = matches!(event.kind, EventKind::Free { .. } | EventKind::FreeBatched { .. });
         let is_drain = matches!(event.kind, EventKind::PcpuDrain { .. });
@@ -253,9 +254,10 @@ impl Watcher {
     }
 
     /// Whether a drain that has moved so many pages cannot go on with a block of this order.
-    fn is_full(&self, (zone, cpu): (Option<usize>, usize), order: u8, moved: u64) -> bool {
+    fn is_full(&mut self, (zone, cpu): (Option<usize>, usize), order: u8, moved: u64) -> bool {
         if order > COSTLY_ORDER {
-            return self.large_shift.is_some_and(|shift| moved >= self.batch(zone) << shift);
+            let bound = |freed: &mut FreeCounts| freed.drain_pages(cpu, zone?, &self.zones).into();
+            return self.freed.as_mut().and_then(bound).is_some_and(|most| moved >= most);
         }
         // A free of a larger block may empty all lists at once.
         let zone = zone.filter(|_| self.before[cpu].order == 0);
@@ -462,17 +464,23 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_2_mib_leave_in_drains_of_four() {
-        let drains = |release: &str, order: u8, blocks: u64| {
-            let block = |at| (at, EventKind::PcpuDrain { pfn: 0x20_0000, order, migratetype: 1 });
-            let free = (0, EventKind::Free { pfn: 0x20_0000, order });
-            let drains = (1..=blocks).map(block);
-            let moves = moves(release, &[free].into_iter().chain(drains).collect::<Vec<_>>());
+    fn blocks_of_2_mib_leave_in_drains_of_what_was_freed_in_a_row() {
+        let behind = |release: &str, first: &[EventKind], order: u8, blocks: usize| {
+            let block = EventKind::PcpuDrain { pfn: 0x20_0000, order, migratetype: 1 };
+            let kinds = first.iter().cloned().chain(std::iter::repeat_n(block, blocks));
+            let moves = moves(release, &(0..).zip(kinds).collect::<Vec<_>>());
             (moves.drain_holds, moves.drain_bursts)
         };
+        let free = |order| EventKind::Free { pfn: 0x20_0000, order };
+        let drains = |release, order, blocks| behind(release, &[free(order)], order, blocks);
         assert_eq!(drains("6.18.44", 9, 32), (8, 8));
         assert_eq!(drains("6.18.44", 9, 30), (8, 8));
         assert_eq!(drains("6.18.44", 9, 4), (1, 1));
+        // Half of the 2,016 that are assumed, 600 single pages and a block: 2,120.
+        let alloc = EventKind::Alloc { pfn: Some(0x20_0000), order: 0, migratetype: 1, gfp: 0 };
+        let mut first = vec![free(0); 602];
+        (first[0], first[601]) = (alloc, free(9));
+        assert_eq!(behind("6.18.44", &first, 9, 30), (6, 6));
         // A free of a small block may empty the whole list at once.
         assert_eq!(drains("6.18.44", 3, 900), (1, 1));
         assert_eq!(drains("6.1.0", 9, 32), (1, 1), "bounded by the list's limit alone");

@@ -25,6 +25,7 @@
 //! free ([`Origin::Gone`]); they are not replayed.
 
 mod frames;
+mod free_count;
 mod kernel;
 mod parts;
 mod workers;
