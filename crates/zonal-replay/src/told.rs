@@ -56,13 +56,12 @@ impl Recorded {
     }
 
     /// With allocations that no event shows as far as refills show them, where these are more than
-    /// one of a hundred and no event was lost. A list is refilled when it is empty, so what was on
-    /// it has left by then; without refills, a page that comes to a list and is next seen freed
-    /// counts as in use since the start.
+    /// one of a hundred blocks that refills fetched (a refill has to fetch each again) and no event
+    /// was lost. A list is refilled when it is empty, so what was on it has left by then; without
+    /// refills, a page that comes to a list and is next seen freed counts as in use since the
+    /// start.
     fn with_untraced(self, told: &Told, facts: &Facts, is_whole: bool) -> Recorded {
-        let is_alloc = |fact: &Fact| fact.kind == FactKind::Alloc;
-        let allocs = facts.from(facts.start()).filter(is_alloc).count();
-        let are_many = told.untraced.len() * 100 > allocs;
+        let are_many = told.untraced.len() * 100 > refilled(facts);
         // Without moves, a page that is never seen again may have been drained.
         let is_move = |fact: Fact| matches!(fact.kind, FactKind::Refill | FactKind::Drain);
         let shows = is_whole && are_many && facts.from(0).any(is_move);
@@ -72,9 +71,7 @@ impl Recorded {
     /// With frees that went past the lists, where they are more than one of a hundred blocks that
     /// refills fetched: a refill has to fetch each again. They depend on when interrupts came.
     fn with_past_lists(self, told: &Told, facts: &Facts) -> Recorded {
-        let is_refill = |fact: &Fact| fact.kind == FactKind::Refill;
-        let refilled = facts.from(facts.start()).filter(is_refill).count();
-        let are_many = told.past_lists.len() * 100 > refilled;
+        let are_many = told.past_lists.len() * 100 > refilled(facts);
         Recorded { past_lists: self.past_lists || are_many, ..self }
     }
 
@@ -109,6 +106,11 @@ impl Recorded {
         ];
         all.into_iter().filter(|(told, _)| *told).map(|(_, name)| name).collect()
     }
+}
+
+/// Blocks that refills fetched since the start.
+fn refilled(facts: &Facts) -> usize {
+    facts.from(facts.start()).filter(|fact| fact.kind == FactKind::Refill).count()
 }
 
 /// Whether lists may have held pages when the trace began.
@@ -222,37 +224,35 @@ mod tests {
     use super::*;
     use zonal_trace::{Event, EventKind};
 
+    /// With 200 blocks that lists or requests fetched.
+    fn fetched(percpu_refill: bool) -> Facts {
+        let mut facts = Facts::default();
+        for pfn in 0..200 {
+            let kind = EventKind::ZoneLocked { pfn, order: 0, migratetype: 0, percpu_refill };
+            facts.see(&Event { time_ns: 0, cpu: 0, pid: 1, kind });
+        }
+        facts
+    }
+
     #[test]
     fn allocations_without_event_are_told_where_they_are_many_and_nothing_was_lost() {
         let told = |untraced: usize, is_whole, percpu_refill| {
             let one = Untraced { at: 0, pfn: 1, cpu: 0, order: 0, migratetype: 0, freed: true };
             let told = Told { untraced: vec![one; untraced], ..Told::default() };
-            let mut facts = Facts::default();
-            for pfn in 0..200 {
-                let kind = EventKind::Alloc { pfn: Some(pfn), order: 0, migratetype: 0, gfp: 0 };
-                facts.see(&Event { time_ns: 0, cpu: 0, pid: 1, kind });
-            }
-            let kind = EventKind::ZoneLocked { pfn: 1, order: 0, migratetype: 0, percpu_refill };
-            facts.see(&Event { time_ns: 0, cpu: 0, pid: 1, kind });
+            let facts = fetched(percpu_refill);
             Recorded::default().with_untraced(&told, &facts, is_whole).untraced
         };
         assert!(told(3, true, true));
         assert!(!told(2, true, true));
         assert!(!told(3, false, true));
-        assert!(!told(3, true, false));
+        assert!(!told(3, true, false), "nothing refilled shows them");
     }
 
     #[test]
     fn frees_past_the_lists_are_told_where_they_are_many_beside_refills() {
         let told = |past_lists: usize| {
             let told = Told { past_lists: vec![0; past_lists], ..Told::default() };
-            let mut facts = Facts::default();
-            for pfn in 0..200 {
-                let kind =
-                    EventKind::ZoneLocked { pfn, order: 0, migratetype: 0, percpu_refill: true };
-                facts.see(&Event { time_ns: 0, cpu: 0, pid: 1, kind });
-            }
-            Recorded::default().with_past_lists(&told, &facts).past_lists
+            Recorded::default().with_past_lists(&told, &fetched(true)).past_lists
         };
         assert!(told(3) && !told(2) && !told(0));
     }
