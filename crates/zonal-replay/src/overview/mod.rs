@@ -10,7 +10,7 @@
 
 mod gather;
 mod page;
-mod plot;
+pub(crate) mod plot;
 
 pub use self::gather::Overview;
 pub use self::page::html;

@@ -5,34 +5,20 @@ use std::collections::BTreeMap;
 use zonal_trace::PolledZone;
 
 use super::gather::{BINS, Bin, LIVES, Overview};
-use super::plot::{self, Curve, Scale, bars, curves, escape, grouped};
+use super::plot::{Curve, Scale, bars, curves, document, escape, grouped};
 use crate::advise::Advice;
 
-const STYLE: &str = ":root{color-scheme:light dark;--back:#fff;--ink:#222;--rule:#ddd;\
---tint:#f4f4f4}\
-@media(prefers-color-scheme:dark){:root{--back:#16181b;--ink:#ddd;--rule:#3a3d42;--tint:#24272b}}\
-body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;\
-color:var(--ink);background:var(--back)}figure{margin:2em 0}figcaption{font-weight:600}\
-svg{width:100%;height:auto;overflow:visible}.hover{fill:var(--ink);opacity:0}\
-.hover:hover{opacity:1}.hover rect{opacity:.15}.hover text{font:13px system-ui,sans-serif;\
-pointer-events:none;paint-order:stroke;stroke:var(--back);stroke-width:3px}\
-.verdict{background:var(--tint);padding:1em;font-size:17px}.legend span{margin-right:1.2em}\
-table{border-collapse:collapse;width:100%}td,th{padding:.2em .5em;text-align:right;\
-border-bottom:1px solid var(--rule);font-variant-numeric:tabular-nums}\
-td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere}.bar{width:40%}\
-@media(max-width:40em){.plot{overflow-x:auto}.plot svg{width:640px}.bar{width:25%}}\
-.bar span{display:block;height:.9em;background:#0077BB}";
 /// Rows of a table.
 const ROWS: usize = 12;
 
 /// The page of a recording.
 pub fn html(advice: &Advice, seen: &Overview) -> String {
-    let title = escape(&format!("Recording {}", advice.trace));
     let release = advice.kernel_release.as_deref().unwrap_or("of unknown release");
     let about = escape(&format!(
-        "Linux {release}, {} CPUs, {:.1} s, {} events, {} allocations. {}; only the verdict is of \
+        "Linux {release}, {} CPU{}, {:.1} s, {} events, {} allocations. {}; only the verdict is of \
          the model.",
         advice.cpus,
+        if advice.cpus == 1 { "" } else { "s" },
         seen.span_ns as f64 / 1e9,
         grouped(seen.events),
         grouped(advice.allocs),
@@ -43,16 +29,13 @@ pub fn html(advice: &Advice, seen: &Overview) -> String {
     ));
     let parts =
         [zones(seen), moves(seen), waits(advice, seen), pressure(advice), who(seen), sizes(seen)];
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>{title}</title><style>{STYLE}{}</style></head><body><h1>{title}</h1>\
-         <p class=\"verdict\"><b>{}</b>: {}</p><p>{about}</p>{}</body></html>\n",
-        plot::style(),
+    let body = format!(
+        "<p class=\"verdict\"><b>{}</b>: {}</p><p>{about}</p>{}",
         advice.verdict.name(),
         escape(&advice.reason),
         parts.concat()
-    )
+    );
+    document(&format!("Recording {}", advice.trace), &body)
 }
 
 /// Free pages above the high watermark by this factor leave the watermarks on the axis of a linear

@@ -1,7 +1,23 @@
-//! Curves as SVG whose colours follow the page's, with the values of each moment under the pointer.
+//! A page, and curves on it as SVG whose colours follow the page's, with the values of each moment
+//! under the pointer.
 
 use plotters::prelude::*;
 
+const STYLE: &str = ":root{color-scheme:light dark;--back:#fff;--ink:#222;--rule:#ddd;\
+--tint:#f4f4f4}\
+@media(prefers-color-scheme:dark){:root{--back:#16181b;--ink:#ddd;--rule:#3a3d42;--tint:#24272b}}\
+body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;\
+color:var(--ink);background:var(--back)}figure{margin:2em 0}figcaption{font-weight:600}\
+svg{width:100%;height:auto;overflow:visible}.hover{fill:var(--ink);opacity:0}\
+.hover:hover{opacity:1}.hover rect{opacity:.15}.hover text{font:13px system-ui,sans-serif;\
+pointer-events:none;paint-order:stroke;stroke:var(--back);stroke-width:3px}\
+.verdict{background:var(--tint);padding:1em;font-size:17px}.legend span{margin-right:1.2em}\
+table{border-collapse:collapse;width:100%}td,th{padding:.2em .5em;text-align:right;\
+border-bottom:1px solid var(--rule);font-variant-numeric:tabular-nums}\
+td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere}.bar{width:40%}\
+@media(max-width:40em){.plot{overflow-x:auto}.plot svg{width:640px}.bar{width:25%}}\
+pre{background:var(--tint);padding:1em;overflow:auto;font-size:12px}\
+.bar span{display:block;height:.9em;background:#0077BB}";
 const PLOT: (u32, u32) = (900, 240);
 /// Space around the curves, as the chart below lays them out.
 const MARGIN: u32 = 10;
@@ -16,7 +32,7 @@ const COLOURS: [RGBColor; 4] =
 
 /// How values become heights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     /// In proportion, from 0 up.
     Linear,
     /// Each step up is a multiple, from below the smallest value up: for values that differ by
@@ -25,13 +41,32 @@ pub(super) enum Scale {
 }
 
 /// A curve: its name, and its points in seconds and units.
-pub(super) struct Curve {
+pub(crate) struct Curve {
     pub name: &'static str,
     pub points: Vec<(f64, f64)>,
 }
 
+impl Curve {
+    /// The value at the moment of one of its points. Not every curve has them all.
+    fn at(&self, time: f64) -> Option<f64> {
+        let at = self.points.binary_search_by(|(other, _)| other.total_cmp(&time)).ok()?;
+        Some(self.points[at].1)
+    }
+}
+
+/// A page of this title, by day and by night, with this body: nothing from elsewhere.
+pub(crate) fn document(title: &str, body: &str) -> String {
+    let (title, rules) = (escape(title), rules());
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <title>{title}</title><style>{STYLE}{rules}</style></head><body><h1>{title}</h1>{body}\
+         </body></html>\n"
+    )
+}
+
 /// Rules by which drawn colours follow the page's.
-pub(super) fn style() -> String {
+fn rules() -> String {
     [(INK, "ink"), (RULE, "rule")]
         .into_iter()
         .flat_map(|(colour, name)| {
@@ -42,7 +77,7 @@ pub(super) fn style() -> String {
 }
 
 /// Curves over the same seconds, with a title, a unit and a sentence.
-pub(super) fn curves(
+pub(crate) fn curves(
     (title, unit, sentence): (&str, &str, &str),
     scale: Scale,
     seconds: f64,
@@ -148,12 +183,11 @@ fn hover(seconds: f64, unit: &str, curves: &[Curve]) -> String {
     longest
         .points
         .iter()
-        .enumerate()
         .step_by(step)
-        .map(|(at, (time, _))| {
+        .map(|(time, _)| {
             let values: String = curves
                 .iter()
-                .filter_map(|curve| Some((curve.name, curve.points.get(at)?.1)))
+                .filter_map(|curve| Some((curve.name, curve.at(*time)?)))
                 .map(|(name, value)| format!("{}: {}, ", escape(name), grouped(value as u64)))
                 .collect();
             let values = values.trim_end_matches(", ");
@@ -215,7 +249,7 @@ fn web(colour: RGBColor) -> String {
 }
 
 /// Text that HTML takes as text.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;")
 }
