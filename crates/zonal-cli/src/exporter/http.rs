@@ -66,8 +66,8 @@ impl Answer {
     }
 }
 
-/// Answers clients for ever: `answer` says what is at a path.
-pub fn serve(listener: &TcpListener, answer: impl Fn(&str) -> Answer + Send + Sync + 'static) {
+/// Answers clients for ever: `answer` says what is wanted.
+pub fn serve(listener: &TcpListener, answer: impl Fn(&Wanted) -> Answer + Send + Sync + 'static) {
     let server =
         Arc::new(Server { answer, open: Mutex::new(VecDeque::new()), closed: Condvar::new() });
     loop {
@@ -140,7 +140,7 @@ impl<F> Drop for Connection<F> {
     }
 }
 
-impl<F: Fn(&str) -> Answer> Connection<F> {
+impl<F: Fn(&Wanted) -> Answer> Connection<F> {
     /// Reads a request and answers it. A client that goes or is too slow is no error.
     fn talk(&self) {
         if let Ok(Some(asked)) = self.asked() {
@@ -169,9 +169,9 @@ impl<F: Fn(&str) -> Answer> Connection<F> {
 
     fn tell(&self, asked: &Asked) -> io::Result<()> {
         let (answer, with_text) = match asked {
-            Asked::Get(path) => ((self.server.answer)(path), true),
-            Asked::Head(path) => ((self.server.answer)(path), false),
-            Asked::Other => (Answer::new(405, TEXT, "expected GET\n"), true),
+            Asked::Get(wanted) => ((self.server.answer)(wanted), true),
+            Asked::Head(wanted) => ((self.server.answer)(wanted), false),
+            Asked::Other => (Answer::new(405, TEXT, "expected GET or HEAD\n"), true),
             Asked::TooMuch => (Answer::new(431, TEXT, "expected a shorter head\n"), true),
             Asked::Nothing => (Answer::new(400, TEXT, "expected HTTP/1.1\n"), true),
         };
@@ -187,13 +187,49 @@ impl<F: Fn(&str) -> Answer> Connection<F> {
     }
 }
 
+/// What a client wants to have.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Path, without a query.
+    pub path: String,
+    /// Media types that it takes, from all its `Accept` headers; empty where it says nothing.
+    accept: String,
+}
+
+impl Wanted {
+    /// How much a client wants a media type of these two parts, from 0 to 1: the weight of the
+    /// range that names it most exactly. Without a word about types it takes all.
+    pub fn weight(&self, (group, kind): (&str, &str)) -> f64 {
+        let whole = format!("{group}/{kind}");
+        let ranges = self.accept.split(',').filter(|range| !range.trim().is_empty());
+        let matching = ranges.filter_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let exactness = match parts.next()?.to_ascii_lowercase() {
+                range if range == whole => 2,
+                range if range.strip_suffix("/*") == Some(group) => 1,
+                range if range == "*/*" => 0,
+                _ => return None,
+            };
+            let weight = parts.find_map(|part| {
+                part.split_once('=').filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"))
+            });
+            // What is no number takes nothing away.
+            let weight = weight.and_then(|(_, weight)| weight.trim().parse::<f64>().ok());
+            Some((exactness, weight.filter(|weight| weight.is_finite()).unwrap_or(1.0)))
+        });
+        let most = matching
+            .max_by(|(exact, weight), (other, than)| exact.cmp(other).then(weight.total_cmp(than)));
+        most.map_or(if self.accept.trim().is_empty() { 1.0 } else { 0.0 }, |(_, weight)| weight)
+    }
+}
+
 /// What a client asked for.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
-    /// This path.
-    Get(String),
+    /// This.
+    Get(Wanted),
     /// The same, without its text.
-    Head(String),
+    Head(Wanted),
     /// Something that is not done here.
     Other,
     /// A head that is too long.
@@ -213,12 +249,31 @@ impl Asked {
             Err(httparse::Error::TooManyHeaders) => return Some(Asked::TooMuch),
             Err(_) => return Some(Asked::Nothing),
         }
-        let path = request.path.and_then(|path| path.split('?').next()).unwrap_or_default();
+        let path = request.path.map_or("", path_of).to_owned();
+        let accept =
+            request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
+        let accept: Vec<_> = accept.map(|header| String::from_utf8_lossy(header.value)).collect();
+        let wanted = Wanted { path, accept: accept.join(",") };
         Some(match request.method {
-            Some("GET") => Asked::Get(path.to_owned()),
-            Some("HEAD") => Asked::Head(path.to_owned()),
+            Some("GET") => Asked::Get(wanted),
+            Some("HEAD") => Asked::Head(wanted),
             _ => Asked::Other,
         })
+    }
+}
+
+/// The path of a request's target, which may be a whole address (RFC 9112, 3.2.2).
+fn path_of(target: &str) -> &str {
+    let after = target.split_once("://").filter(|(scheme, _)| {
+        ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+    });
+    let path = match after.map(|(_, rest)| rest) {
+        Some(rest) => rest.find(['/', '?']).map_or("/", |at| &rest[at..]),
+        None => target,
+    };
+    match path.split('?').next() {
+        None | Some("") => "/",
+        Some(path) => path,
     }
 }
 
@@ -267,12 +322,36 @@ mod tests {
         for length in 0..text.len() {
             assert_eq!(Asked::parse(&text[..length]), None, "{length}");
         }
-        assert_eq!(Asked::parse(text), Some(Asked::Get("/metrics".to_owned())));
+        let wanted = |path: &str| Wanted { path: path.to_owned(), accept: String::new() };
+        assert_eq!(Asked::parse(text), Some(Asked::Get(wanted("/metrics"))));
         let head = b"HEAD / HTTP/1.0\r\nContent-Length: 18446744073709551615\r\n\r\n";
-        assert_eq!(Asked::parse(head), Some(Asked::Head("/".to_owned())));
+        assert_eq!(Asked::parse(head), Some(Asked::Head(wanted("/"))));
+        let proxied = b"GET HTTP://[::1]:9917/metrics?x=/a HTTP/1.1\r\n\r\n";
+        assert_eq!(Asked::parse(proxied), Some(Asked::Get(wanted("/metrics"))));
+        let [bare, odd] = ["http://host", "/a://b"].map(path_of);
+        assert_eq!((bare, odd), ("/", "/a://b"));
         assert_eq!(Asked::parse(b"POST / HTTP/1.1\r\n\r\nbody"), Some(Asked::Other));
         assert_eq!(Asked::parse(b"\x16\x03\x01\x02\x00\x01\x00"), Some(Asked::Nothing));
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(HEADERS_MAX + 1));
         assert_eq!(Asked::parse(many.as_bytes()), Some(Asked::TooMuch));
+    }
+
+    #[test]
+    fn the_range_that_names_a_type_most_exactly_weighs_it() {
+        let weight = |accept: &[&str], kind| {
+            let lines: String = accept.iter().map(|one| format!("aCCept: {one}\r\n")).collect();
+            let text = format!("GET / HTTP/1.1\r\n{lines}\r\n");
+            let Some(Asked::Get(wanted)) = Asked::parse(text.as_bytes()) else { panic!("{text}") };
+            wanted.weight(kind)
+        };
+        let (open, plain) = (("application", "openmetrics-text"), ("text", "plain"));
+        assert_eq!(weight(&[], open), 1.0, "without a word everything");
+        assert_eq!((weight(&["text/*;q=0.3"], open), weight(&["text/*;q=0.3"], plain)), (0.0, 0.3));
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,\
+                          application/openmetrics-text;version=0.0.1;q=0.4,\
+                          text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        assert_eq!((weight(&[prometheus], open), weight(&[prometheus], plain)), (0.5, 0.3));
+        assert_eq!(weight(&["*/*", "Text/Plain; Q=0"], plain), 0.0, "over two lines");
+        assert_eq!(weight(&["*/*;q=NaN"], plain), 1.0);
     }
 }

@@ -30,7 +30,7 @@ pub struct SourceArgs {
 
     /// Do not count refills, drains and waits for locks. Counting needs root, and
     /// costs the host a little for each of them.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "pool")]
     pub no_events: bool,
 }
 

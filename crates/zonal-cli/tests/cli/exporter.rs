@@ -69,6 +69,36 @@ impl Drop for Exporter {
 }
 
 #[test]
+fn a_client_gets_the_form_that_it_asks_for_and_a_proxy_the_same() {
+    let kernel = Kernel::new();
+    let exporter = Exporter::start(&["--proc", kernel.path()]);
+    let once = stdout(&["exporter", "--once", "--proc", kernel.path()]);
+    let open = exporter.get("/metrics").1;
+    let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    let old = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
+    let rather_old = "application/openmetrics-text;q=0.2,text/plain";
+    let new = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+    for (accept, body) in [
+        ("text/plain", &once),
+        (browser, &once),
+        (old, &once),
+        (rather_old, &once),
+        (new, &open),
+        ("*/*", &open),
+        ("application/json", &open),
+    ] {
+        let request = format!("GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n");
+        let answer = exporter.ask(request.as_bytes());
+        let kind = if body == &once { "text/plain; version=0.0.4" } else { "openmetrics-text" };
+        assert!(answer.contains(kind), "{accept}: {answer}");
+        assert!(answer.ends_with(&format!("\r\n\r\n{body}")), "{accept}: {answer}");
+    }
+    let whole = format!("GET http://{}/metrics HTTP/1.1\r\n\r\n", exporter.address);
+    assert!(exporter.ask(whole.as_bytes()).starts_with("HTTP/1.1 200"));
+    exporter.end();
+}
+
+#[test]
 fn scrapes_are_answered_with_metrics_of_their_moment() {
     let kernel = Kernel::new();
     let exporter = Exporter::start(&["--proc", kernel.path()]);
