@@ -102,6 +102,7 @@ impl Target {
     /// If nothing can be written there.
     pub fn new(file: &Path) -> anyhow::Result<Target> {
         let expected = "expected a writable file in an existing folder";
+        check_name(file)?;
         if file.is_dir() {
             anyhow::bail!("{}: is a folder; {expected}", file.display());
         }
@@ -117,7 +118,8 @@ impl Target {
         let part = place::part(&plain).with_context(failed)?;
         let scratch = Scratch::file(part.clone())?;
         let target = Target { file: plain, part: Some((part.clone(), scratch)) };
-        fs::write(&part, "").with_context(failed)?;
+        // Not there while the work is done: SIGKILL then leaves nothing.
+        fs::write(&part, "").and_then(|()| fs::remove_file(&part)).with_context(failed)?;
         Ok(target)
     }
 
@@ -182,17 +184,35 @@ pub fn folder_of(output: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
+/// Refuses `-` as a name: by habit it stands for standard output.
+///
+/// # Errors
+/// What to write instead.
+pub fn check_name(file: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        file.as_os_str() != "-",
+        "-: expected the name of a file; /dev/stdout is standard output, ./- a file of that name"
+    );
+    Ok(())
+}
+
 /// Refuses an output in a folder that is not there or cannot be written to, before long work.
 ///
 /// # Errors
 /// What was expected, by the output's own name.
 pub fn check_folder(flag: &str, output: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(output.as_os_str() != "-", "{flag} -: expected a file's name, such as ./-");
     let folder = folder_of(output);
     let (path, at) = (output.display(), folder.display());
     anyhow::ensure!(folder.is_dir(), "{flag} {path}: there is no folder {at}; make it first");
     rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
         .map_err(io::Error::from)
         .with_context(|| format!("{flag} {path}: expected a folder that can be written to"))
+}
+
+/// So many of them, in words: `1 run`, `2 runs`.
+pub fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Whether two paths lead to one file, or would.
@@ -333,7 +353,7 @@ mod tests {
         fs::write(&file, "good").unwrap();
         let target = Target::new(&file).unwrap();
         let part = target.part.as_ref().unwrap().0.clone();
-        fs::remove_file(&part).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing for SIGKILL to leave");
         std::os::unix::fs::symlink("/dev/full", &part).unwrap();
         // Fewer bytes than a buffer holds: only its flush can fail.
         let error = target.write("new").unwrap_err();
@@ -361,6 +381,15 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(fs::read_to_string(&mine).unwrap(), "the user's");
         assert_eq!(folder.path().read_dir().unwrap().count(), 4, "nothing is left behind");
+    }
+
+    #[test]
+    fn one_of_them_is_no_plural_and_a_dash_no_file() {
+        assert_eq!([0, 1, 2].map(|count| counted(count, "run")), ["0 runs", "1 run", "2 runs"]);
+        let error = Target::new(Path::new("-")).unwrap_err();
+        assert!(error.to_string().contains("/dev/stdout"), "{error}");
+        assert!(check_folder("-o", Path::new("-")).unwrap_err().to_string().starts_with("-o -: "));
+        assert!(!Path::new("-").exists());
     }
 
     #[test]

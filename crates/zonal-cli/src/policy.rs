@@ -76,6 +76,9 @@ pub fn show(args: &ShowPolicyArgs) -> anyhow::Result<Verdict> {
 
 impl Shown {
     fn text(&self, against: Option<&Policy>) -> String {
+        if let Some(other) = against.filter(|_| self.values.is_empty()) {
+            return format!("policy {}; no value differs from {}\n", self.policy, other.name);
+        }
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_header(["key", "value", "meaning", "accepted"]);
         for Value { key, value, accepted, help } in &self.values {

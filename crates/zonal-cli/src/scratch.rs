@@ -8,7 +8,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -18,8 +18,8 @@ use tempfile::TempDir;
 /// Files and directories that go with the program.
 static LEFT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 static WATCH: Once = Once::new();
-/// The command looks at signals itself.
-static BY_COMMAND: AtomicBool = AtomicBool::new(false);
+/// So many more signals are for the command, which looks at them itself.
+static FOR_COMMAND: AtomicUsize = AtomicUsize::new(0);
 
 /// A file or directory that a signal removes, while this lives.
 #[derive(Debug)]
@@ -69,8 +69,19 @@ impl Drop for Scratch {
 
 /// From here on a signal does not end the program: the command does, in order.
 pub fn command_ends_itself() {
-    // Relaxed: the flag carries no data.
-    BY_COMMAND.store(true, Relaxed);
+    // Relaxed: the number carries no data.
+    FOR_COMMAND.store(usize::MAX, Relaxed);
+}
+
+/// From here on the first signal is for the command, which ends in order. Another one ends the
+/// program.
+///
+/// # Errors
+/// If signals cannot be waited for.
+pub fn command_ends_itself_once() -> io::Result<()> {
+    // Relaxed: the number carries no data.
+    FOR_COMMAND.store(1, Relaxed);
+    watch()
 }
 
 fn left() -> MutexGuard<'static, Vec<PathBuf>> {
@@ -91,8 +102,14 @@ fn watch() -> io::Result<()> {
 
 fn end_on(mut signals: Signals) {
     for signal in &mut signals {
-        if BY_COMMAND.load(Relaxed) {
-            continue;
+        match FOR_COMMAND.load(Relaxed) {
+            0 => {}
+            usize::MAX => continue,
+            // Only this thread takes any away.
+            more => {
+                FOR_COMMAND.store(more - 1, Relaxed);
+                continue;
+            }
         }
         // Held to the end: nothing is added after this.
         let left = left();

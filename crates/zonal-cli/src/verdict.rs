@@ -18,13 +18,13 @@ pub enum Verdict {
 pub struct Interrupted {
     /// The signal's number.
     pub signal: i32,
-    /// What is left behind, in words.
+    /// Of what, and what is left behind, in words that follow *interrupted*.
     pub left: &'static str,
 }
 
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "interrupted: {}", self.left)
+        write!(f, "interrupted{}", self.left)
     }
 }
 

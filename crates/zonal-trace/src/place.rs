@@ -41,8 +41,19 @@ pub fn part(path: &Path) -> Option<PathBuf> {
 /// The same for an output of another process.
 pub fn part_of(path: &Path, process: u32) -> Option<PathBuf> {
     let name = path.file_name()?.to_string_lossy();
-    Some(path.with_file_name(format!(".{name}.{process}.part")))
+    let mut name = name.as_ref();
+    let ending = format!(".{process}.part");
+    // Of a name that is too long with these, the end: two outputs may differ there alone.
+    while 1 + name.len() + ending.len() > NAME_BYTES_MAX {
+        let mut letters = name.chars();
+        letters.next();
+        name = letters.as_str();
+    }
+    Some(path.with_file_name(format!(".{name}{ending}")))
 }
+
+/// Most bytes of a file's name, on nearly all file systems.
+const NAME_BYTES_MAX: usize = 255;
 
 #[cfg(test)]
 mod tests {
@@ -64,6 +75,11 @@ mod tests {
         assert!(error.to_string().contains("no plain file"), "{error}");
         let part = part(&link).unwrap();
         assert_eq!(part.parent(), link.parent());
+        let long = folder.path().join("\u{e4}".repeat(120) + "longest.zonal");
+        let long_part = part_of(&long, u32::MAX).unwrap();
+        fs::write(&long, "").and_then(|()| fs::write(&long_part, "")).unwrap();
+        let name = long_part.file_name().unwrap().to_str().unwrap();
+        assert!(name.ends_with("\u{e4}longest.zonal.4294967295.part"), "{name}");
         assert!(part.file_name().unwrap().to_str().unwrap().starts_with(".b.zonal."));
     }
 }

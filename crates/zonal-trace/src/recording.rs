@@ -95,6 +95,11 @@ impl Recording {
                 let what = "a pipe or device; expected a file: write it to one first";
                 return Err(io_error(std::io::Error::new(std::io::ErrorKind::InvalidInput, what)));
             }
+            // By habit a name of standard input, which may be a pipe.
+            Err(_) if path.as_os_str() == "-" => {
+                let what = "standard input is not read; expected a file: write it to one first";
+                return Err(io_error(std::io::Error::new(std::io::ErrorKind::InvalidInput, what)));
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let expected = "a recording's directory or event stream".to_owned();
                 let kind = TraceErrorKind::Missing { expected };

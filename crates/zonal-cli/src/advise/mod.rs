@@ -108,8 +108,12 @@ fn text(advice: &Advice) -> String {
         false => format!("prices: {cost}\n"),
     };
     text.push_str(&format!(
-        "\n{}: Linux {release}, {} CPUs, {} allocations in {:.1} s, by the rules of {}\n{table}",
-        advice.trace, advice.cpus, advice.allocs, advice.seconds, advice.policy,
+        "\n{}: Linux {release}, {}, {} in {:.1} s, by the rules of {}\n{table}",
+        advice.trace,
+        output::counted(u64::from(advice.cpus), "CPU"),
+        output::counted(advice.allocs, "allocation"),
+        advice.seconds,
+        advice.policy,
     ));
     text.push_str(&lock_table(advice));
     text.push_str(&group(advice, "settings, best first", |row| {

@@ -72,6 +72,7 @@ pub fn run(args: &AblationArgs) -> anyhow::Result<Verdict> {
     if let (Some(keep), Some(html)) = (&args.keep, &args.html) {
         ensure!(!output::same(keep, html), "--keep and --html: both are {}", keep.display());
     }
+    args.keep.iter().try_for_each(|keep| output::check_name(keep))?;
     let kept = args.keep.clone().map(Kept::at).transpose()?;
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
     let mut ablations = Vec::new();

@@ -109,7 +109,7 @@ pub struct RunArgs {
 
     /// Measure on this machine what the experiment simulates, as far as a process can have it,
     /// instead of simulating it. For vmstat-update-cost.
-    #[arg(long, conflicts_with_all = ["cpus", "csv", "html"])]
+    #[arg(long, conflicts_with_all = ["cpus", "csv", "html", "seed"])]
     pub measure: bool,
 
     /// Print one JSON object instead of a table.

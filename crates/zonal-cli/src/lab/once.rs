@@ -38,11 +38,13 @@ pub fn run(args: &OnceArgs) -> anyhow::Result<Verdict> {
     let recipe = recipe(&args.of, &args.policy)?;
     let command = recipe.command();
     output::note(&command);
+    args.record.iter().try_for_each(|path| output::check_name(path))?;
     let figures = match &args.record {
         None => recipe.plan(&machine)?.run()?,
         Some(path) => {
             let (figures, events) = tape::record(&recipe, &machine, path, &mut |_, _| {})?;
-            output::note(&format!("{}: {events} events (simulated)", path.display()));
+            let events = output::counted(events, "event");
+            output::note(&format!("{}: {events} (simulated)", path.display()));
             figures
         }
     };

@@ -11,7 +11,7 @@ use super::kept::Kept;
 use super::once::machine;
 use super::sweep;
 use crate::output;
-use crate::verdict::Verdict;
+use crate::verdict::{Interrupted, Verdict};
 
 /// The machine, sizes and policies of the report's sweep.
 const MACHINE: &str = "sapphire-2023-224";
@@ -88,7 +88,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<Verdict> {
             let all = Reported { schema_version, kind, command, file, experiments };
             serde_json::to_string_pretty(&all)? + "\n"
         }
-        false => format!("{} experiments in {}\n", tables.len(), args.output.display()),
+        false => {
+            let experiments = output::counted(tables.len() as u64, "experiment");
+            format!("{experiments} in {}\n", args.output.display())
+        }
     })?;
     Ok(Verdict::Pass)
 }
@@ -107,12 +110,14 @@ fn sizes(args: &ReportArgs) -> anyhow::Result<Part> {
     let sweep = Sweep::new(&base, axes(&[SIZES.into(), POLICIES.into()])?, &machine)?;
     let file = args.output.with_extension("sweep.csv");
     let command = sweep::command(&base, &sweep, &file);
-    let (rows, done) = sweep::made(&sweep, &file, sweep::threads())?;
-    anyhow::ensure!(rows.len() == sweep.points.len(), "stopped before the page was written");
+    let sweep::Made { rows, done, stopped } = sweep::made(&sweep, &file, sweep::threads())?;
+    if let Some(signal) = stopped {
+        return Err(Interrupted { signal, left: " before the page was written" }.into());
+    }
     if done.found > 0 {
         output::note(&format!(
-            "{} runs of the sweep are from {}, not made again; without the file they are",
-            done.found,
+            "{} of the sweep from {}, not made again; without the file all are made",
+            output::counted(done.found as u64, "run"),
             file.display()
         ));
     }

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use zonal_lab::recipe::{Recipe, quoted};
 use zonal_lab::report;
@@ -21,6 +20,8 @@ use zonal_parquet::{DataSet, join};
 use super::args::SweepArgs;
 use super::once::{machine, recipe};
 use crate::output;
+use crate::record::ENDS;
+use crate::scratch;
 use crate::verdict::Verdict;
 
 const SCHEMA_VERSION: u32 = 1;
@@ -56,10 +57,11 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<Verdict> {
         return Ok(Verdict::Pass);
     }
     let output = args.output.as_deref().context("-o FILE.csv is missing")?;
+    check_rows(output)?;
     apart(args, &whole, output)?;
     let page = args.html.as_deref().map(output::Target::new).transpose()?;
     let mut command = command(&base, &whole, output);
-    let (sweep, rows, done) = if args.merge.is_empty() {
+    let (sweep, Made { rows, done, stopped }) = if args.merge.is_empty() {
         let jobs = args.jobs.map_or_else(threads, usize::from);
         if let Some(shard) = args.shard {
             command += &format!(" --shard {shard}");
@@ -68,23 +70,42 @@ pub fn run(args: &SweepArgs) -> anyhow::Result<Verdict> {
         output::note(&format!("{command} --jobs {jobs}"));
         let set = DataSet::of(output);
         set.resume()?;
-        let (rows, done) = made(&sweep, &set.rows, jobs)?;
-        if rows.len() == sweep.points.len() {
+        let made = made(&sweep, &set.rows, jobs)?;
+        if made.rows.len() == sweep.points.len() {
             set.finish()?;
         }
-        (sweep, rows, done)
+        (sweep, made)
     } else {
         let rows = joined(args, Some(&whole))?.0;
-        let found = rows.len();
-        (whole, rows, Done { made: 0, found })
+        let done = Done { made: 0, found: rows.len() };
+        (whole, Made { rows, done, stopped: None })
     };
     let missing = sweep.points.len() - rows.len();
-    if let Some(page) = page {
+    if let Some(page) = page.filter(|_| stopped.is_none()) {
         ensure!(missing == 0, "{missing} rows are missing, so no page was written");
         page.write(&report::sweep_html(&sweep, &rows, &command))?;
     }
-    say(args, output, &rows, (done, missing))?;
-    Ok(if missing == 0 { Verdict::Pass } else { Verdict::Failed })
+    // Rows of a Parquet file are beside it until all are there.
+    let set = DataSet::of(output);
+    let file = if stopped.is_some() { &set.rows } else { output };
+    say(args, file, &rows, (done, missing))?;
+    Ok(match stopped {
+        Some(signal) => Verdict::Interrupted(signal),
+        None if missing == 0 => Verdict::Pass,
+        None => Verdict::Failed,
+    })
+}
+
+/// Refuses what no rows can be added to.
+fn check_rows(output: &Path) -> anyhow::Result<()> {
+    output::check_name(output)?;
+    let is_plain = std::fs::metadata(output).map_or(true, |there| there.is_file());
+    ensure!(
+        is_plain,
+        "-o {}: expected a plain file, which rows are added to; --json prints all of them",
+        output.display()
+    );
+    Ok(())
 }
 
 /// What is written is neither written twice nor played.
@@ -112,7 +133,7 @@ fn sharded(sweep: Sweep, shard: Option<Shard>) -> Sweep {
 
 fn say(
     args: &SweepArgs,
-    output: &Path,
+    file: &Path,
     rows: &[Row],
     (done, missing): (Done, usize),
 ) -> anyhow::Result<()> {
@@ -126,8 +147,9 @@ fn say(
         }
         false => {
             let left = if missing > 0 { format!(", {missing} missing") } else { String::new() };
-            let (count, file) = (rows.len(), output.display());
-            format!("{count} runs (simulated) in {file}: {made} made, {found} found there{left}\n")
+            let (count, file) = (rows.len(), file.display());
+            let runs = output::counted(count as u64, "run");
+            format!("{runs} (simulated) in {file}: {made} made, {found} found there{left}\n")
         }
     })?;
     Ok(())
@@ -178,25 +200,40 @@ fn joined<'a>(args: &'a SweepArgs, sweep: Option<&Sweep>) -> anyhow::Result<(Vec
     Ok((rows, output))
 }
 
-/// The rows of a sweep, with a progress bar. A first Ctrl-C ends it after the runs that are under
-/// way, a second one at once; the file is valid either way.
+/// What was made of a sweep.
+pub struct Made {
+    /// Its rows, as far as there are any.
+    pub rows: Vec<Row>,
+    /// How many were made, and how many found.
+    pub done: Done,
+    /// The signal that stopped it before the last row.
+    pub stopped: Option<i32>,
+}
+
+/// The rows of a sweep, with a progress bar. A first Ctrl-C, SIGTERM or SIGHUP ends it after the
+/// runs that are under way, a second one at once; the file is valid either way.
 ///
 /// # Errors
 /// As [`Sweep::run`].
-pub fn made(sweep: &Sweep, file: &Path, jobs: usize) -> anyhow::Result<(Vec<Row>, Done)> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
+pub fn made(sweep: &Sweep, file: &Path, jobs: usize) -> anyhow::Result<Made> {
+    let (stop, by) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    scratch::command_ends_itself_once()?;
+    for signal in ENDS {
+        // The number is there when the flag is set.
+        flag::register_usize(signal, Arc::clone(&by), signal as usize)?;
         flag::register(signal, Arc::clone(&stop))?;
     }
     let steps = output::Steps::new("sweep", "runs", sweep.points.len() as u64);
     let result = sweep.run_until(file, jobs, &stop, &|runs| steps.add(runs as u64));
     drop(steps);
     let (rows, done) = result?;
-    if stop.load(Relaxed) && rows.len() < sweep.points.len() {
+    let is_stopped = stop.load(Relaxed) && rows.len() < sweep.points.len();
+    if is_stopped {
         output::note("stopped; the same command makes the rows that are missing");
     }
-    Ok((rows, done))
+    // Relaxed: the runs of the sweep have ended.
+    let stopped = is_stopped.then(|| by.load(Relaxed) as i32);
+    Ok(Made { rows, done, stopped })
 }
 
 /// CPUs of this machine that this process may use.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, ensure};
 use clap::Args;
 use zonal_trace::make::{MakeError, Target, Written};
 use zonal_trace::record::{
@@ -34,7 +34,7 @@ pub use self::times::{duration, wait_time};
 use crate::lab::prices;
 use crate::output;
 use crate::trace::say;
-use crate::verdict::Verdict;
+use crate::verdict::{Interrupted, Verdict};
 
 /// The hidden command that a guard is.
 pub const GUARD: &str = "record-guard";
@@ -117,11 +117,13 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
     pub poll: Duration,
 
-    /// Level of compression: 1 is fast, 19 is small.
+    /// Level of compression of the .zonal file: 1 is fast, 19 is small.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub level: i32,
 
-    /// What to run. The recording ends with it. Without it, --pid and --duration: until Ctrl-C.
+    /// What to run. The recording ends with it, and is written however it ends: its exit status
+    /// is printed, and is not that of `zonal record`. Without it, --pid and --duration: until
+    /// Ctrl-C.
     #[arg(last = true)]
     pub command: Vec<String>,
 }
@@ -178,7 +180,9 @@ pub enum Signals<'a> {
 /// # Errors
 /// If somebody else records, or what was left cannot be undone.
 fn take_host(wait: Duration, signal: &AtomicUsize) -> anyhow::Result<Host> {
-    let own: Vec<String> = std::env::args().skip(1).collect();
+    // Names of files need not be UTF-8.
+    let own = std::env::args_os().skip(1);
+    let own: Vec<String> = own.map(|word| word.to_string_lossy().into_owned()).collect();
     let begin = Instant::now();
     loop {
         let left = wait.saturating_sub(begin.elapsed());
@@ -391,8 +395,13 @@ fn with_guard(
     recorder.notes.iter().for_each(|note| output::note(note));
     if !args.command.is_empty() {
         // Relaxed: the flag carries no data.
-        let interrupted = signal.load(Ordering::Relaxed) != 0;
-        ensure!(!interrupted, "interrupted before the command was started: nothing is recorded");
+        match signal.load(Ordering::Relaxed) {
+            0 => {}
+            number => {
+                let left = " before the command was started: nothing is recorded";
+                return Err(Interrupted { signal: number as i32, left }.into());
+            }
+        }
     }
     // Without a load there is nothing to finish, and the guard removes what was prepared.
     let mut load = Load::start(&args.command, args.pid, output)?;
@@ -445,7 +454,9 @@ fn write(
     bar.finish_and_clear();
     say(written.map_err(|error| match error {
         StoreError::Make(MakeError::Stopped) => {
-            anyhow!("{}: interrupted while it was written", args.output.display())
+            let signal = ends.load(Ordering::Relaxed) as i32;
+            let stopped = Interrupted { signal, left: " while it was written" };
+            anyhow::Error::new(stopped).context(args.output.display().to_string())
         }
         error => anyhow::Error::new(error).context(args.output.display().to_string()),
     })?);

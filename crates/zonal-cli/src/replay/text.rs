@@ -8,6 +8,8 @@ use zonal_replay::report::{
 };
 use zonal_replay::{EVERY, Explained, Latency, NotJudged, ReclaimJudged};
 
+use crate::output;
+
 /// Stretches that are not judged and told one by one.
 const NOT_JUDGED_TOLD: usize = 10;
 
@@ -26,7 +28,9 @@ fn head(report: &Report) -> String {
     let TraceFacts { name, kernel_release, cpus, nodes, recorded_seconds, .. } = &report.trace;
     let release = kernel_release.as_deref().unwrap_or("of unknown release");
     let where_ = match report.memory {
-        Memory::Real => format!("on real memory, {} threads", report.threads),
+        Memory::Real => {
+            format!("on real memory, {}", output::counted(report.threads as u64, "thread"))
+        }
         Memory::None => "on no memory, one thread for all CPUs".to_owned(),
     };
     let set = report.policy_set.iter().map(|(key, value)| format!(" {key}={value}"));
@@ -34,11 +38,12 @@ fn head(report: &Report) -> String {
     let latency =
         |l: &Latency| format!("p50 {} ns, p99 {} ns, p99.9 {} ns", l.p50_ns, l.p99_ns, l.p999_ns);
     format!(
-        "trace     {name}: Linux {release}, {cpus} CPUs, {nodes} nodes; {} events in \
-         {recorded_seconds:.1} s\n\
+        "trace     {name}: Linux {release}, {}, {}; {} events in {recorded_seconds:.1} s\n\
          replay    policy {policy}, {where_}: {:.3} s, {} events/s\n\
          alloc     {} (1 call in {} timed, clock included)\n\
          free      {}\n\n",
+        output::counted(u64::from(*cpus), "CPU"),
+        output::counted(*nodes as u64, "node"),
         grouped(report.events),
         report.seconds,
         grouped(report.events_per_s as u64),
@@ -175,8 +180,11 @@ fn tail(report: &Report) -> String {
         (counted.lost_events, 0, "events that the recorder lost"),
     ] {
         if count > 0 {
-            let pages =
-                if pages > 0 { format!(" ({} pages)", grouped(pages)) } else { String::new() };
+            let pages = match pages {
+                0 => String::new(),
+                1 => " (1 page)".to_owned(),
+                _ => format!(" ({} pages)", grouped(pages)),
+            };
             text.push_str(&format!("{:>12}  {what}{pages}\n", grouped(count)));
         }
     }

@@ -61,9 +61,10 @@ pub fn say(Written { events, bytes }: Written) {
     match bytes {
         Some(bytes) => {
             let each = bytes as f64 / events.max(1) as f64;
-            output::note(&format!("{events} events, {bytes} bytes, {each:.3} per event"));
+            let events = output::counted(events, "event");
+            output::note(&format!("{events}, {bytes} bytes, {each:.3} per event"));
         }
-        None => output::note(&format!("{events} events")),
+        None => output::note(&output::counted(events, "event")),
     }
 }
 
@@ -78,9 +79,9 @@ impl InputArgs {
 }
 
 impl OutputArgs {
-    /// Where to write; `-` is stdout.
+    /// Where to write; `-` is stdout, by its other name too.
     fn target(&self) -> Target {
-        let target = match self.output.as_os_str() == "-" {
+        let target = match ["-", "/dev/stdout"].iter().any(|name| self.output == Path::new(name)) {
             true => Target::writer(output::Stdout),
             false => Target::file(&self.output),
         };

@@ -92,7 +92,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// If one came.
     pub fn check(&self) -> anyhow::Result<()> {
-        let left = "everything is put back, and there is no verdict";
+        let left = ": everything is put back, and there is no verdict";
         match self.interrupted() {
             Some(signal) => Err(Interrupted { signal, left }.into()),
             None => Ok(()),

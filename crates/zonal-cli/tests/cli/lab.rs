@@ -303,7 +303,7 @@ fn a_report_that_was_interrupted_goes_on_from_the_tables_it_has() {
     let again = zonal(&first);
     let said = stderr(&again);
     assert!(said.contains("vmstat-update-cost: from ") && !said.contains("runs"), "{said}");
-    assert!(stdout_of(&again).contains("1 experiments in "));
+    assert!(stdout_of(&again).contains("1 experiment in "));
     let resumed = fs::read_to_string(&page).unwrap();
     assert!(!kept.exists(), "a finished report leaves nothing beside its page");
     let whole = zonal(&first);

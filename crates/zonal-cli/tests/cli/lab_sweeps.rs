@@ -119,7 +119,7 @@ fn an_interrupt_ends_a_sweep_after_the_rows_under_way_and_the_file_is_valid() {
     let id = rustix::process::Pid::from_child(&running);
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     let output = running.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
     assert!(stderr(&output).contains("stopped; the same command makes the rows"), "{output:?}");
     let (kept, text) = (rows() - 1, fs::read_to_string(&file).unwrap());
     assert!((2..400).contains(&kept) && text.ends_with('\n'), "{kept}");
@@ -127,4 +127,33 @@ fn an_interrupt_ends_a_sweep_after_the_rows_under_way_and_the_file_is_valid() {
     let again = [&["lab", "sweep", "--machine", SHORT[1]], &some[..]].concat();
     let report = json_of(&command().args(again).output().unwrap());
     assert_eq!(report["found"].as_u64(), Some(2));
+}
+
+/// Also where a page is to be written, and where the rows are not in the file that `-o` names.
+#[test]
+fn any_signal_that_ends_programs_stops_a_sweep_in_order_and_is_its_exit_code() {
+    for (name, signal, code) in [("HUP", "-HUP", 129), ("TERM", "-TERM", 143)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, page) = (folder.path().join("rows.parquet"), folder.path().join("page.html"));
+        let kept = folder.path().join("rows.parquet.csv");
+        let seeds: Vec<String> = (1..=400).map(|seed| seed.to_string()).collect();
+        let mut start = Command::new(env!("CARGO_BIN_EXE_zonal"));
+        start.args(["lab", "sweep", "--seeds", &seeds.join(","), "--jobs", "1", "-o"]).arg(&file);
+        start.args(["--machine", "xeon-2007-8", "--run-us", "3000", "--html"]).arg(&page);
+        let running = start.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let rows = || fs::read_to_string(&kept).unwrap_or_default().lines().count();
+        let begun = Instant::now();
+        while rows() < 3 && begun.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        crate::program::signal(signal, &running.id().to_string());
+        let output = running.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{name}: {output:?}");
+        assert!(stderr(&output).contains("stopped; the same command"), "{name}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("rows.parquet.csv: "), "where the rows are: {said}");
+        let entries = fs::read_dir(folder.path()).unwrap();
+        let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["rows.parquet.csv"], "{name}: neither a page nor a part of it");
+    }
 }

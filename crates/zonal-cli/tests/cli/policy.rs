@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::{json, refusal};
+use crate::program::{json, refusal, stdout};
 
 fn value<'a>(report: &'a Value, key: &str) -> Option<&'a str> {
     let values = report["values"].as_array().unwrap();
@@ -55,4 +55,10 @@ fn what_cannot_be_set_is_refused_with_what_can() {
             assert!(message.contains(set) && message.contains(expected), "{message}");
         }
     }
+}
+
+#[test]
+fn policies_that_are_the_same_are_no_empty_table() {
+    let said = stdout(&["policy", "--policy", "zonal", "--against", "zonal"]);
+    assert_eq!(said, "policy zonal; no value differs from zonal\n");
 }

@@ -455,7 +455,7 @@ fn a_signal_ends_the_writing_too_and_the_ring_pages_stay() {
     signal("-INT", &child.id().to_string());
     let output = child.wait_with_output().unwrap();
     let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("a.zonal: interrupted while it was written"), "{said}");
     let [rings] = &entries()[..] else { panic!("{:?}", entries()) };
     assert!(rings.ends_with(".rings") && said.contains(rings), "{rings}: {said}");
@@ -467,6 +467,36 @@ fn a_signal_ends_the_writing_too_and_the_ring_pages_stay() {
     let args = ["trace", "convert", "--level", "1"];
     let output = Command::new(ZONAL).args(args).arg(&rings).arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// What a user types need not be UTF-8.
+#[test]
+fn a_name_of_any_bytes_is_recorded_and_read() {
+    use std::os::unix::ffi::OsStrExt;
+    let directory = tempfile::tempdir().unwrap();
+    let name = std::ffi::OsStr::from_bytes(b"a\xff\n.zonal");
+    let file = directory.path().join(name);
+    let output = record(&file).args(["--dry-run", "--", "true"]).output().unwrap();
+    let said = stderr(&output);
+    assert_ne!(output.status.code(), Some(101), "{said}");
+    if !can_record() {
+        let output = record(&file).args(["--wait", "0s", "--", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "no panic: {}", stderr(&output));
+        return;
+    }
+    let output = record(&file).args(["--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let info = Command::new(ZONAL).args(["trace", "info"]).arg(&file).output().unwrap();
+    assert_eq!(info.status.code(), Some(0), "{}", stderr(&info));
+}
+
+#[test]
+fn a_dash_is_no_name_of_a_recording() {
+    for args in [["record", "-o", "-", "--", "true"], ["record", "-o", "-", "--duration", "1"]] {
+        let output = Command::new(ZONAL).args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("-o -: expected a file's name"), "{}", stderr(&output));
+    }
 }
 
 #[test]

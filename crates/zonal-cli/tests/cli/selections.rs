@@ -87,3 +87,41 @@ fn a_recording_needs_a_process_or_a_program_that_is_there() {
         assert_eq!(left.len(), 1, "{left:?}");
     }
 }
+
+/// Neither an answer that is not of the flag nor silence.
+#[test]
+fn a_flag_that_would_do_nothing_is_refused() {
+    for (args, flag) in [
+        (&["exporter", "--once", "--listen", "127.0.0.1:9"][..], "--listen"),
+        (&["top", "--pool", "x", "--no-events"], "--no-events"),
+        (&["exporter", "--pool", "x", "--no-events"], "--no-events"),
+        (&["lab", "run", "vmstat-update-cost", "--measure", "--seed", "3"], "--seed"),
+    ] {
+        let message = refusal(args);
+        assert!(message.contains("cannot be used with") && message.contains(flag), "{message}");
+    }
+}
+
+#[test]
+fn a_dash_is_no_name_of_an_output_nor_of_a_trace() {
+    let place = Place::new();
+    let compact = fixture("compact");
+    for args in [
+        &["lab", "run", "vmstat-update-cost", "--html", "-"][..],
+        &["lab", "sweep", "--over", "cpus=2", "-o", "-"],
+        &["lab", "once", "--policy", "linux-6.18", "--record", "-"],
+        &["lab", "ablation", "--experiment", "vmstat-update-cost", "--keep", "-"],
+        &["trace", "report", &compact, "-o", "-"],
+    ] {
+        let mut command = crate::program::command();
+        let output = command.args(args).current_dir(place.0.path()).output().unwrap();
+        let said = crate::program::stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains("/dev/stdout"), "{args:?}: {said}");
+    }
+    assert_eq!(fs::read_dir(place.0.path()).unwrap().count(), 0);
+    assert!(refusal(&["trace", "info", "-"]).contains("standard input is not read"));
+    // What rows are added to is a plain file.
+    let sweep = ["lab", "sweep", "--over", "cpus=2", "-o", "/dev/null"];
+    assert!(refusal(&sweep).contains("-o /dev/null: expected a plain file"));
+}
