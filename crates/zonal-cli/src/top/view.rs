@@ -4,13 +4,16 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use ratatui::widgets::{Paragraph, Wrap};
 
 use super::cells;
 use super::screen::Screen;
+use crate::output;
 use crate::watch::rates::FIGURES;
 use crate::watch::reading::Zone;
 
+/// Most lines of a remark that has no room on the first line.
+const REMARK_ROWS: usize = 3;
 /// Columns of a figure's title and value.
 const FIGURE_COLUMNS: usize = 36;
 /// Columns of one CPU's lists.
@@ -28,10 +31,17 @@ pub fn draw(frame: &mut Frame<'_>, screen: &Screen) {
         rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
         part
     };
+    let (title, remark) = header(screen, usize::from(head.width));
+    let remark = remark.unwrap_or_default();
+    // Lines break between words: a quarter more than letters alone need.
+    let letters = remark.chars().count() * 5 / 4;
+    let most = REMARK_ROWS.min(usize::from(frame.area().height / 7).max(1));
+    let told = cut(letters.div_ceil(usize::from(head.width).max(1)).min(most));
     let [table, chosen, rates] = [zones.len() + 1, 3, FIGURES.len() + 1].map(&mut cut);
     let lists = cut(usize::MAX);
     let is_coloured = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    frame.render_widget(header(screen), head);
+    frame.render_widget(title, head);
+    frame.render_widget(Paragraph::new(remark).wrap(Wrap { trim: true }), told);
     frame.render_widget(zone_table(screen, &zones, is_coloured), table);
     if let Some(zone) = screen.chosen().and_then(|at| zones.get(at)) {
         frame.render_widget(detail(zone, chosen), chosen);
@@ -42,14 +52,18 @@ pub fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     frame.render_widget(Paragraph::new(keys).style(Style::new().reversed()), foot);
 }
 
-fn header(screen: &Screen) -> Paragraph<'static> {
+/// The first line, and what has no room on it.
+fn header(screen: &Screen, width: usize) -> (Paragraph<'static>, Option<String>) {
     let of = screen.now().map_or(String::new(), |now| now.of.clone());
     let remark = screen.trouble.clone().or_else(|| screen.now().and_then(|now| now.remark.clone()));
     let paused = if screen.paused { "  PAUSED" } else { "" };
-    let remark = remark.map_or(String::new(), |remark| format!("  {remark}"));
-    let text =
-        format!("{of}  {}  by {}{paused}{remark}", cells::unit(screen.mib), screen.sort.name());
-    Paragraph::new(text).style(Style::new().reversed())
+    let text = format!("{of}  {}  by {}{paused}", cells::unit(screen.mib), screen.sort.name());
+    let whole = remark.as_ref().map(|remark| format!("{text}  {remark}"));
+    let (text, remark) = match whole {
+        Some(whole) if whole.chars().count() <= width => (whole, None),
+        _ => (text, remark),
+    };
+    (Paragraph::new(text).style(Style::new().reversed()), remark)
 }
 
 fn zone_table(screen: &Screen, zones: &[&Zone], is_coloured: bool) -> Paragraph<'static> {
@@ -106,7 +120,10 @@ fn cpus(zone: &Zone, mib: cells::MibPages, area: Rect) -> Paragraph<'static> {
     let across = (usize::from(area.width) / CPU_COLUMNS).max(1);
     let room = usize::from(area.height).saturating_sub(1) * across;
     let more = zone.pcps.len().saturating_sub(room);
-    let more = if more > 0 { format!("; {more} CPUs more") } else { String::new() };
+    let more = match more {
+        0 => String::new(),
+        more => format!("; {} more", output::counted(more as u64, "CPU")),
+    };
     let title = format!("lists of {}: on them, of high{more}", zone.title());
     let mut lines = vec![Line::from(title).style(Style::new().bold())];
     for row in zone.pcps.chunks(across) {
@@ -117,4 +134,37 @@ fn cpus(zone: &Zone, mib: cells::MibPages, area: Rect) -> Paragraph<'static> {
         lines.push(Line::from(row.iter().map(cell).collect::<String>()));
     }
     Paragraph::new(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::screen::Sort;
+    use super::*;
+
+    fn lines(columns: u16, remark: &str) -> Vec<String> {
+        let mut screen = Screen::new(Sort::Node, false);
+        screen.trouble = Some(remark.to_owned());
+        let mut terminal = Terminal::new(TestBackend::new(columns, 24)).unwrap();
+        terminal.draw(|frame| draw(frame, &screen)).unwrap();
+        let cells = terminal.backend().buffer().content();
+        let line = |row: &[ratatui::buffer::Cell]| row.iter().map(|cell| cell.symbol()).collect();
+        cells.chunks(columns.into()).map(line).collect()
+    }
+
+    #[test]
+    fn a_remark_without_room_on_the_first_line_is_read_below_it() {
+        let remark = "lock:contention_begin: not counted; expected root, a mounted tracefs, and a \
+                      kernel that has it";
+        assert!(lines(200, remark)[0].trim_end().ends_with("kernel that has it"));
+        for columns in [40, 80] {
+            let lines = lines(columns, remark);
+            assert!(!lines[0].contains("lock"), "{lines:?}");
+            let below: Vec<&str> = lines[1..4].iter().map(|line| line.trim()).collect();
+            let below = below.join(" ");
+            assert!(below.starts_with(remark), "{columns}: {below}");
+        }
+    }
 }
