@@ -2,12 +2,14 @@
 
 mod support;
 
-use support::Script;
-use zonal_core::alloc::Allocator;
+use std::collections::BTreeSet;
+
+use support::{Script, Shape};
+use zonal_core::alloc::{Allocator, Request};
 use zonal_core::machine::{CPUS_MAX, Layout, Machine, MachineError, Metadata, ZONES_MAX, ZoneSpec};
 use zonal_core::pcp::owner::{OwnedBlock, Owner};
 use zonal_core::policy::Policy;
-use zonal_core::types::{NodeId, PAGE_SIZE, ZoneId, ZoneKind};
+use zonal_core::types::{NodeId, Order, PAGE_SIZE, Pfn, ZoneId, ZoneKind};
 use zonal_core::vmstat::numa::NumaDeltas;
 
 const ONE_NODE: &[u8] = &[10];
@@ -197,6 +199,34 @@ fn refuses_a_record_too_few(machine: &Machine<'_>, policy: Policy) {
         let (given, needed) = (full[short] - 1, full[short]);
         let expected = MachineError::Metadata(name, given, needed);
         says(error.expect(name), expected, &[name, &given.to_string(), &needed.to_string()]);
+    }
+}
+
+/// What the first one left on lists, in depots, in its buddy and in hands is none of the second's.
+#[test]
+fn records_of_an_allocator_that_is_gone_serve_another_one() {
+    for policy in Policy::PRESETS {
+        let mut memory = [0..4096, 3000..8192].into_iter();
+        let shape = Shape::uniform(1, 8192, 2);
+        shape.one_after_the_other(*policy, [Script::default(), Script::default()], |on| {
+            let pages = memory.next().unwrap();
+            on.online(ZoneId(0), Pfn(pages.start)..Pfn(pages.end)).unwrap();
+            on.setup();
+            let mut had = BTreeSet::new();
+            while let Ok(pfn) = on.alloc(Request::new(Order::ZERO)) {
+                assert!(pages.contains(&pfn.0), "{}: {pfn:?} is not there", policy.name);
+                assert!(had.insert(pfn), "{}: {pfn:?} has two owners", policy.name);
+            }
+            assert!(had.len() as u64 > (pages.end - pages.start) / 2, "{}", policy.name);
+            let elsewhere = (0..8192).filter(|pfn| !pages.contains(pfn)).map(Pfn);
+            for pfn in elsewhere {
+                assert!(on.free(pfn, Order::ZERO).is_err(), "{}: {pfn:?}", policy.name);
+            }
+            // A third stays in hands.
+            had.iter().step_by(3).for_each(|pfn| on.free(*pfn, Order::ZERO).unwrap());
+            had.iter().skip(1).step_by(3).for_each(|pfn| on.free(*pfn, Order::ZERO).unwrap());
+            on.validate().unwrap();
+        });
     }
 }
 

@@ -5,10 +5,12 @@
 //! the rest of the allocator has no function that gives it away.
 #![allow(unsafe_code)]
 
-use super::Allocator;
 use super::tables::Tables;
+use super::{Allocator, setup};
+use crate::machine::{Machine, MachineError, Metadata};
 use crate::pcp::closed::Closed;
 use crate::platform::Platform;
+use crate::policy::Policy;
 use crate::sync::{AtomicU8, AtomicU64};
 use crate::types::{CpuId, ZoneId};
 use crate::zone::state::LockedZone;
@@ -75,6 +77,26 @@ impl<'s, 'a, P: Platform> Raw<'s, 'a, P> {
     pub fn blocks(self) -> &'a [AtomicU8] {
         self.on.blocks
     }
+}
+
+/// As [`Allocator::new`], over page words that are zero, as
+/// [`Layout::carve`](crate::machine::Layout::carve) leaves them: they are not looked at. Where the
+/// system makes zeros when they are first touched, as behind `mmap`, words of pages that nobody
+/// asks for never come.
+///
+/// # Safety
+/// 1. Every word of `metadata.words` is zero. Another one says who has its page, which would have
+///    two owners then.
+///
+/// # Errors
+/// As [`Allocator::new`].
+pub unsafe fn new_over_zeros<'a, P: Platform>(
+    machine: &Machine<'a>,
+    policy: Policy,
+    metadata: Metadata<'a>,
+    platform: P,
+) -> Result<Allocator<'a, P>, MachineError> {
+    setup::new_over_zeros(machine, policy, metadata, platform)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::pcp::tune::PcpParams;
 use crate::platform::Platform;
 use crate::policy::Policy;
 use crate::reclaim::ReclaimControl;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, AtomicU64};
 use crate::types::{CpuId, Migratetype, PAGEBLOCK_ORDER, PageCount, ZoneId, ZoneKind};
 use crate::zone::epoch::FastEpoch;
 use crate::zone::state::{FAST_FREE, Zone};
@@ -21,7 +21,9 @@ use crate::zonelist::Node;
 
 impl<'a, P: Platform> Allocator<'a, P> {
     /// An allocator for `machine` over `metadata`, without any memory yet: bring it online zone by
-    /// zone, then call [`setup`](Self::setup).
+    /// zone, then call [`setup`](Self::setup). Whatever the records hold is forgotten, so those of
+    /// an allocator that is gone serve another one. For that each page word is looked at, which
+    /// [`new_over_zeros`](super::new_over_zeros) does not.
     ///
     /// # Errors
     /// [`MachineError`] where the machine cannot be or the metadata is too small for it.
@@ -29,17 +31,67 @@ impl<'a, P: Platform> Allocator<'a, P> {
     pub fn new(
         machine: &Machine<'a>,
         policy: Policy,
-        metadata: Metadata<'a>,
+        mut metadata: Metadata<'a>,
         platform: P,
     ) -> Result<Allocator<'a, P>, MachineError> {
-        // Where it is fixed by that reference: what only others need is left out of all below.
-        match Policy::fixed_for::<P>() {
-            Some(fixed) if *fixed != policy => {
-                Err(MachineError::Policy { fixed: fixed.name, given: policy.name })
-            }
-            _ => made(machine, &policy, metadata, platform),
-        }
+        accepted::<P>(machine, &policy, &metadata)?;
+        forget_words(metadata.words);
+        forget(&mut metadata);
+        made(machine, &policy, metadata, platform)
     }
+}
+
+/// As [`Allocator::new`], over page words that are zero, which are not looked at.
+#[inline(always)]
+pub(super) fn new_over_zeros<'a, P: Platform>(
+    machine: &Machine<'a>,
+    policy: Policy,
+    mut metadata: Metadata<'a>,
+    platform: P,
+) -> Result<Allocator<'a, P>, MachineError> {
+    accepted::<P>(machine, &policy, &metadata)?;
+    forget(&mut metadata);
+    made(machine, &policy, metadata, platform)
+}
+
+/// Whether the platform accepts the policy, the machine can be, and the metadata suffices.
+#[inline]
+fn accepted<P: Platform>(
+    machine: &Machine<'_>,
+    policy: &Policy,
+    metadata: &Metadata<'_>,
+) -> Result<(), MachineError> {
+    match Policy::fixed_for::<P>() {
+        Some(fixed) if fixed != policy => {
+            Err(MachineError::Policy { fixed: fixed.name, given: policy.name })
+        }
+        fixed => check(machine, fixed.unwrap_or(policy), metadata),
+    }
+}
+
+/// Clears page words. Those that are zero are not written to: pages of the system's that nobody has
+/// touched stay away.
+#[inline(never)]
+fn forget_words(words: &mut [AtomicU64]) {
+    for word in words.iter_mut().map(AtomicU64::get_mut).filter(|word| **word != 0) {
+        *word = 0;
+    }
+}
+
+/// Brings all other records into their default state but slots, which nobody reads before they are
+/// written, and the zonelists.
+#[inline(never)]
+fn forget(metadata: &mut Metadata<'_>) {
+    fn reset<T: Default>(records: &mut [T]) {
+        records.iter_mut().for_each(|record| *record = T::default());
+    }
+    reset(metadata.zones);
+    reset(metadata.pcps);
+    reset(metadata.nodes);
+    reset(metadata.numa);
+    reset(metadata.owners);
+    reset(metadata.owned);
+    reset(metadata.blocks);
 }
 
 /// An allocator, under a policy that the platform accepts. Its tables are made where they stay: not
@@ -51,8 +103,8 @@ fn made<'a, P: Platform>(
     metadata: Metadata<'a>,
     platform: P,
 ) -> Result<Allocator<'a, P>, MachineError> {
+    // Where it is fixed by that reference: what only others need is left out of all below.
     let policy = Policy::fixed_for::<P>().unwrap_or(policy);
-    check(machine, policy, &metadata)?;
     let grouping = machine.grouping(policy);
     let map = policy.pcp.map(grouping);
     zonelists::build(machine, &policy.zonelist, metadata.nodes, metadata.zonelist);

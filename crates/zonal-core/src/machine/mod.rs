@@ -52,9 +52,10 @@ pub struct Layout {
     pub owned: usize,
 }
 
-/// The records, owned by the caller, all in their default state (zero). The allocator has each of
-/// them for itself: a copy of a reference would let its owner change what is whose, and a second
-/// allocator over the same words would hand out the same pages.
+/// The records, owned by the caller. The allocator has each of them for itself: a copy of a
+/// reference would let its owner change what is whose, and a second allocator over the same words
+/// would hand out the same pages. Once it is gone another one may have them: what they hold then
+/// does not count ([`Allocator::new`](crate::alloc::Allocator::new)).
 ///
 /// ```compile_fail,E0382
 /// use zonal_core::machine::Metadata;
@@ -70,9 +71,9 @@ pub struct Metadata<'a> {
     pub zones: &'a mut [Zone],
     /// [`Layout::pcps`] records.
     pub pcps: &'a mut [Pcp],
-    /// [`Layout::words`] words, zero.
+    /// [`Layout::words`] words.
     pub words: &'a mut [AtomicU64],
-    /// [`Layout::blocks`] bytes, zero.
+    /// [`Layout::blocks`] bytes.
     pub blocks: &'a mut [AtomicU8],
     /// [`Layout::slots`] slots.
     pub slots: &'a mut [AtomicU32],

@@ -448,6 +448,20 @@ impl Shape {
         test(&self.start(policy, &mut records, platform))
     }
 
+    /// Two allocators without memory, one after the other over the same records.
+    pub fn one_after_the_other<P: Platform>(
+        &self,
+        policy: Policy,
+        platforms: [P; 2],
+        mut test: impl FnMut(&Allocator<'_, P>),
+    ) {
+        let layout = Layout::of(&self.machine(), &policy).expect("the shape is a machine");
+        let mut records = Records::new(&layout, 0);
+        for platform in platforms {
+            test(&self.make(policy, &mut records, platform));
+        }
+    }
+
     fn start<'a, P: Platform>(
         &'a self,
         policy: Policy,
