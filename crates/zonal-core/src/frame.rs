@@ -403,7 +403,7 @@ impl<'a> Frames<'a> {
 
     /// Pageblock bytes needed for `pages` pages from `start_pfn` on (FRAME-3).
     pub const fn pageblocks_for(start_pfn: u64, pages: u64) -> usize {
-        let end = start_pfn + pages;
+        let end = start_pfn.saturating_add(pages);
         (end.div_ceil(PAGEBLOCK_PAGES) - (start_pfn >> PAGEBLOCK_ORDER.get())) as usize
     }
 

@@ -128,9 +128,11 @@ impl Layout {
     /// zone that is not there. Neighbouring zones share a page where a boundary is not a multiple
     /// of 512 page frames.
     pub fn words_of(&self, machine: &Machine<'_>, zone: usize) -> Range<usize> {
+        // The machine may be one that cannot be, and the layout another machine's.
         let bytes = |zones: usize| {
             let spanned = machine.zones.iter().take(zones).map(|zone| zone.spanned as usize);
-            spanned.sum::<usize>().min(self.words) * size_of::<AtomicU64>()
+            let words = spanned.fold(0, usize::saturating_add).min(self.words);
+            words.saturating_mul(size_of::<AtomicU64>())
         };
         bytes(zone)..bytes(zone.saturating_add(1))
     }
@@ -309,5 +311,12 @@ mod tests {
         let start = memory.as_ptr().addr().next_multiple_of(ALIGN);
         let metadata = layout.carve(&mut memory).unwrap();
         assert_eq!(metadata.words[5000..].as_ptr().addr() - start, 40_000);
+        let vast = ZoneSpec { spanned: u64::MAX, ..ZONE };
+        let machine = Machine { zones: &[ZONE, vast, vast], ..MACHINE };
+        assert_eq!(layout.words_of(&machine, 2), 80_000..80_000);
+        let forged = Layout { words: usize::MAX, ..layout };
+        assert_eq!(forged.words_of(&machine, 1), 40_000..usize::MAX);
+        assert_eq!(forged.bytes(), usize::MAX);
+        assert!(forged.overhead().is_finite());
     }
 }

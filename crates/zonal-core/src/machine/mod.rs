@@ -166,23 +166,31 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Bytes of all records.
+    /// Bytes of all records; `usize::MAX` where they are more than there are addresses.
     pub const fn bytes(&self) -> usize {
-        self.zones * size_of::<Zone>()
-            + self.pcps * size_of::<Pcp>()
-            + self.words * 8
-            + self.blocks
-            + self.slots * 4
-            + self.nodes * size_of::<Node>()
-            + self.zonelist * size_of::<ZoneId>()
-            + self.numa * size_of::<NumaDeltas>()
-            + self.owners * size_of::<Owner>()
-            + self.owned * size_of::<OwnedBlock>()
+        let all = [
+            (self.zones, size_of::<Zone>()),
+            (self.pcps, size_of::<Pcp>()),
+            (self.words, size_of::<AtomicU64>()),
+            (self.blocks, size_of::<AtomicU8>()),
+            (self.slots, size_of::<AtomicU32>()),
+            (self.nodes, size_of::<Node>()),
+            (self.zonelist, size_of::<ZoneId>()),
+            (self.numa, size_of::<NumaDeltas>()),
+            (self.owners, size_of::<Owner>()),
+            (self.owned, size_of::<OwnedBlock>()),
+        ];
+        let (mut bytes, mut at) = (0usize, 0);
+        while at < all.len() {
+            bytes = bytes.saturating_add(all[at].0.saturating_mul(all[at].1));
+            at += 1;
+        }
+        bytes
     }
 
     /// Bytes of metadata for each byte of memory.
     pub const fn overhead(&self) -> f64 {
-        self.bytes() as f64 / (self.words * PAGE_SIZE) as f64
+        self.bytes() as f64 / (self.words as f64 * PAGE_SIZE as f64)
     }
 
     /// Whether `metadata` has as many records as the layout asks for.

@@ -163,7 +163,8 @@ impl Machine<'_> {
     /// Whether pageblocks are grouped by mobility: where the policy leaves it open, on machines
     /// that are not too small for it (LB A.5, with the high watermarks still zero).
     pub fn grouping(&self, policy: &Policy) -> bool {
-        let pages = self.zones.iter().map(|zone| zone.present).sum();
+        // The machine may be one that cannot be.
+        let pages = self.zones.iter().map(|zone| zone.present).fold(0, u64::saturating_add);
         policy.mobility_grouping.resolve(pages, policy.page)
     }
 
