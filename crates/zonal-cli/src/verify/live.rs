@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
-use zonal_replay::verify::{Arm, Probe, Run};
+use zonal_replay::verify::{Arm, HostTimes, Probe, Run};
 use zonal_replay::{ReplayError, Watch};
 use zonal_text::vmstat;
 use zonal_trace::Recording;
@@ -39,6 +39,8 @@ pub struct Signals {
 /// A run without the load's own figure.
 struct Once {
     run: Run,
+    /// Processor time of others meanwhile, in seconds.
+    elsewhere_s: f64,
     /// The probe's p99, which is in `run`, passed the limit: the load was ended early.
     is_cut: bool,
 }
@@ -174,14 +176,15 @@ impl<'a> Bench<'a> {
         Ok(Recording::open(&args.output)?)
     }
 
-    /// Runs the load once as it is, outside the trial.
+    /// Runs the load once as it is, outside the trial. Returns also the processor time of others
+    /// meanwhile, in seconds.
     ///
     /// # Errors
     /// A load that fails, or an interruption.
-    pub fn warm_up(&mut self) -> anyhow::Result<Run> {
-        let Once { run, .. } = self.once(None)?;
+    pub fn warm_up(&mut self) -> anyhow::Result<(Run, f64)> {
+        let Once { run, elsewhere_s, .. } = self.once(None)?;
         self.check()?;
-        Ok(run)
+        Ok((run, elsewhere_s))
     }
 
     /// Runs the load once, and puts the setting back. With the probe's p99 above `limit_us` it is
@@ -207,7 +210,7 @@ impl<'a> Bench<'a> {
 
     /// Runs the load once, with its own figure. A load that was ended early has none.
     fn once_with_metric(&mut self, limit_us: Option<f64>) -> anyhow::Result<Run> {
-        let Once { run, is_cut } = self.once(limit_us)?;
+        let Once { run, is_cut, .. } = self.once(limit_us)?;
         Ok(Run { metric: if is_cut { None } else { self.metric()? }, ..run })
     }
 
@@ -221,6 +224,7 @@ impl<'a> Bench<'a> {
         let mut cut_at = None;
         let (begin, ticks) = (Instant::now(), self.ticks()?);
         let (reclaimers_ns, read_kib) = (self.reclaimers_ns(), read_kib());
+        let (times, all) = (self.times(), busy_ticks());
         let mut load = Load::start(&self.args.command, None, Output::Dropped)?;
         load.wait(self.args.duration, &self.signals.load, &mut || {
             cut_at = above_limit();
@@ -231,15 +235,20 @@ impl<'a> Bench<'a> {
         let probe_p99_us = cut_at.or_else(|| probe.and_then(Probe::p99_us));
         let failed = load.failed();
         load.end(&self.signals.load)?;
-        let cpu_s = (self.ticks()? - ticks) as f64 / rustix::param::clock_ticks_per_second() as f64;
+        let hz = rustix::param::clock_ticks_per_second() as f64;
+        let cpu_s = (self.ticks()? - ticks) as f64 / hz;
+        let all = busy_ticks().zip(all).map_or(0, |(now, before)| now.saturating_sub(before));
         if let Some(status) = failed {
             bail!("the command ended with {status}: runs that fail are not compared");
         }
         let reclaim_s = self.reclaimers_ns().saturating_sub(reclaimers_ns) as f64 / 1e9;
         let read = read_kib.zip(self::read_kib()).map(|(before, now)| now.saturating_sub(before));
         let read_gib = read.map(|kib| kib as f64 / f64::from(1 << 20));
-        let run = Run { cpu_s: cpu_s + reclaim_s, elapsed_s, metric: None, read_gib, probe_p99_us };
-        Ok(Once { run, is_cut: cut_at.is_some() })
+        let times = self.times().zip(times).map(|(now, before)| now.since(before));
+        let cpu_s = cpu_s + reclaim_s;
+        let run = Run { cpu_s, elapsed_s, metric: None, times, read_gib, probe_p99_us };
+        let elsewhere_s = (all as f64 / hz - cpu_s).max(0.0);
+        Ok(Once { run, elsewhere_s, is_cut: cut_at.is_some() })
     }
 
     /// The load's own figure; less is better.
@@ -264,6 +273,17 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// Where the CPUs' time went so far, without reclaim. Of the host, as in a recording: a load may
+    /// have daemons, which are no children.
+    fn times(&self) -> Option<HostTimes> {
+        if self.args.duration.is_some() {
+            return None;
+        }
+        let host = HostTimes::parse(&fs::read_to_string("/proc/stat").ok()?)?;
+        let system_us = host.system_us.saturating_sub(self.reclaimers_ns() / 1000);
+        Some(HostTimes { system_us, ..host })
+    }
+
     /// Processor time so far, in ticks: of children that ended, or of the host.
     fn ticks(&self) -> anyhow::Result<u64> {
         let path = if self.args.duration.is_some() { "/proc/stat" } else { "/proc/self/stat" };
@@ -286,6 +306,11 @@ fn read_kib() -> Option<u64> {
 fn children(stat: &str) -> Option<u64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     sum(&fields, &CHILDREN)
+}
+
+/// Processor time of this host so far, in ticks.
+fn busy_ticks() -> Option<u64> {
+    busy(&fs::read_to_string("/proc/stat").ok()?)
 }
 
 /// Processor time of all CPUs that was not idle, by `/proc/stat`.

@@ -163,22 +163,24 @@ fn give(args: &VerifyArgs, outcome: &Outcome) -> anyhow::Result<()> {
 
 /// Records the load as it is, and predicts.
 fn register(args: &VerifyArgs, bench: &mut Bench<'_>, now: String) -> anyhow::Result<Registered> {
-    let mut run_s = None;
+    let mut run = None;
     if args.duration.is_none() {
         // So that each later run finds what a run before it left: files, caches.
         output::note("one run that counts for nothing");
         bench.warm_up()?;
         output::note("one run, to know how long it takes while nobody records");
-        run_s = Some(bench.warm_up()?.elapsed_s);
+        let (timed, elsewhere_s) = bench.warm_up()?;
+        text::elsewhere(&timed, elsewhere_s).iter().for_each(|told| output::note(told));
+        run = Some(timed);
     }
-    output::note(&text::takes(args, run_s));
+    output::note(&text::takes(args, run.map(|run| run.elapsed_s)));
     let mut recordings = Vec::new();
     for number in 0..args.recordings {
         output::note(&format!("recording as it is, {} of {}", number + 1, args.recordings));
         recordings.push(bench.record(Arm::Now, number)?);
     }
     let predicted = bench.work(&mut output::Bar::default().watch(), |watch| {
-        predict(&recordings, &args.setting, run_s, watch)
+        predict(&recordings, &args.setting, run.as_ref(), watch)
     })?;
     let judged_by = match (&args.metric_cmd, args.duration) {
         (Some(_), _) => By::Metric,

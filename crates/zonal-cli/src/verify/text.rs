@@ -1,9 +1,12 @@
 //! Predictions and results as text, for people.
 
-use zonal_replay::verify::{Interval, Outcome, Plan, Registered};
+use zonal_replay::verify::{Interval, Outcome, Plan, Registered, Run};
 use zonal_trace::record::COLD;
 
 use super::args::VerifyArgs;
+
+/// Less processor time of others, by elapsed time, is nobody's.
+const WORTH_MINDING: f64 = 0.1;
 
 fn interval(one: &Interval, digits: usize) -> String {
     let Interval { low, mid, high } = one;
@@ -26,6 +29,19 @@ pub fn takes(args: &VerifyArgs, run_s: Option<f64>) -> String {
     )
 }
 
+/// What to mind where others took more processor time than the command.
+pub fn elsewhere(run: &Run, elsewhere_s: f64) -> Option<String> {
+    let (own_s, is_more) = (run.cpu_s, elsewhere_s > run.cpu_s);
+    let is_some = elsewhere_s > run.elapsed_s * WORTH_MINDING;
+    (is_more && is_some).then(|| {
+        format!(
+            "the command and its children took {own_s:.2} s of processor time, others {elsewhere_s:.2} \
+             s meanwhile: neighbours, or daemons that it starts, which are not counted. Have these run \
+             as its children (in the foreground, and waited for), or judge by elapsed time (--by time)"
+        )
+    })
+}
+
 /// The prediction, before anything is tried.
 pub fn registered(registered: &Registered) -> String {
     let Registered { setting, now, load, seed, judged_by, predicted, .. } = registered;
@@ -43,7 +59,7 @@ pub fn registered(registered: &Registered) -> String {
     let of_time = &predicted.saving_percent_of_time;
     if of_time.high > 0.0 {
         text.push_str(&format!(
-            "\n  saves {} % of the elapsed time, which is waited for disks",
+            "\n  saves {} % of the elapsed time, by less waiting for disks and reading again",
             interval(of_time, 1)
         ));
     }
@@ -116,6 +132,15 @@ pub fn outcome(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processor_time_of_daemons_is_missed() {
+        let run = Run { cpu_s: 0.04, elapsed_s: 5.0, ..Run::default() };
+        let told = elsewhere(&run, 9.0).unwrap();
+        assert!(told.contains("0.04 s") && told.contains("9.00 s meanwhile"), "{told}");
+        assert_eq!(elsewhere(&run, 0.4), None, "hardly anything");
+        assert_eq!(elsewhere(&Run { cpu_s: 9.0, ..run }, 8.0), None);
+    }
 
     #[test]
     fn how_long_it_takes_is_told_by_one_run() {

@@ -76,8 +76,8 @@ impl Saving {
         Saving { low, mid, high: self.high + other.high }
     }
 
-    /// The same, where all that can be saved is `cost`, in percent of one CPU.
-    pub(super) fn at_most(self, cost: f64) -> Saving {
+    /// The same, where all that can be saved is `cost`.
+    pub(crate) fn at_most(self, cost: f64) -> Saving {
         let Saving { low, mid, high } = self;
         Saving { low: low.min(cost), mid: mid.min(cost), high: high.min(cost) }
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use zonal_trace::{CachedPage, Event, EventKind, Notice};
 
 use super::pages::{Reclaimers, SAMPLED_BITS, is_sampled};
+use super::readers::Readers;
 
 /// Pages that are remembered at most: each is one of 64.
 const PAGES_MAX: usize = 1 << 22;
@@ -24,6 +25,8 @@ pub struct Cache {
     pub(super) back: Vec<(u64, u64)>,
     /// Samples that were read.
     pub(super) read: u64,
+    /// By whom.
+    pub(super) readers: Readers,
 }
 
 impl Cache {
@@ -43,8 +46,12 @@ impl Cache {
     pub fn see(&mut self, event: &Event) {
         let EventKind::Notice(notice) = event.kind else { return };
         self.direct_ns += self.reclaimers.see(event);
+        self.readers.see(event);
         match notice {
-            Notice::CacheAdd(page) if is_sampled(page) => self.add(page),
+            Notice::CacheAdd(page) if is_sampled(page) => {
+                self.readers.read(event, weight(page));
+                self.add(page);
+            }
             Notice::CacheRemove(page) if is_sampled(page) => {
                 match self.reclaimers.has(event.pid) {
                     true => self.reclaim(page),

@@ -7,9 +7,9 @@ use zonal_trace::{MachineDescription, MachineFiles, PolledState};
 
 use super::cache::Cache;
 use super::marks::{Kept, MarkSettings, Marks, own_min_free};
-use super::waits::{self, Waits};
+use super::waits::{Spent, Waits, percent};
 use super::wakes::{AskedFor, Wakes};
-use super::{MarksSaving, Share};
+use super::{HostTimes, MarksSaving, Share};
 use crate::advise::Saving;
 use crate::build::page_rules;
 use crate::readings;
@@ -82,6 +82,15 @@ impl Counters {
     }
 }
 
+/// What a run of the load took where nobody recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunTimes {
+    /// Seconds from its start to its end.
+    pub elapsed_s: f64,
+    /// Where the CPUs' time went, without that of background reclaim.
+    pub times: HostTimes,
+}
+
 /// Reclaim in a recording.
 #[derive(Debug)]
 pub(crate) struct Reclaim {
@@ -139,7 +148,8 @@ impl Reclaim {
     pub(crate) fn cost(&self) -> ReclaimCost {
         let Counters { reclaimed, read_again, background_ns, compaction_ns } = self.counters;
         let of = |ns: u64| round(self.percent(ns as f64));
-        let all = self.spent(Share { least: 1.0, most: 1.0 });
+        let spent = self.spent(None);
+        let all = spent.percent(self.cpu_saved(Share::all(), &spent));
         ReclaimCost {
             background_percent: of(background_ns),
             compaction_percent: of(compaction_ns),
@@ -156,7 +166,9 @@ impl Reclaim {
 
     /// Time in which some task waited for a disk, in percent.
     pub(crate) fn disk_wait_percent(&self) -> Option<f64> {
-        self.waits.map(|waits| self.waited(waits.disk_us))
+        self.waits?;
+        let [waited_us, _] = self.spent(None).waited_us;
+        Some(self.waited(waited_us as u64))
     }
 
     /// The same as [`ReclaimCost::read_gib`].
@@ -165,26 +177,69 @@ impl Reclaim {
     }
 
     fn waited(&self, us: u64) -> f64 {
-        round(waits::percent(us, self.seconds))
+        round(percent(us, self.seconds))
     }
 
     /// What `sysctls` save of that. A setting under which more pages stay free saves nothing; what
     /// it costs is not modelled.
     pub(crate) fn saving(&self, sysctls: &[(Sysctl, i64)]) -> MarksSaving {
+        self.saving_in(sysctls, 0, None)
+    }
+
+    /// The same, where the trace itself says of so many pages that they stay, of a run that took
+    /// this where nobody recorded.
+    pub(crate) fn saving_in(
+        &self,
+        sysctls: &[(Sysctl, i64)],
+        stay: u64,
+        run: Option<RunTimes>,
+    ) -> MarksSaving {
         let then = self.now.with(sysctls);
         if then == self.now {
             return MarksSaving::default();
         }
         let least = self.fewer_kept(then).0;
         let share = self.share(self.marks.kept(self.now), self.marks.kept(then));
+        let share = share.knowing(stay as f64 / self.counters.reclaimed.max(1) as f64);
+        let spent = self.spent(run);
+        let of_cpu = spent.percent(self.cpu_saved(share, &spent));
         // What it costs to keep less than the kernel itself would is not modelled, and so no time
         // is promised for it.
         let is_sane = self.own_min_free.is_some_and(|own| then.keeps_enough(self.now, own));
-        let of_waits = self.waits.filter(|_| is_sane).map(|waits| {
-            let reclaimed_kib = self.counters.reclaimed as f64 * self.marks.kbytes();
-            waits.saving(share, reclaimed_kib, self.seconds, self.near(least).count())
+        let of_time = self.waits.filter(|_| is_sane).map(|waits| {
+            let samples = self.near(least).count();
+            let of_waits = spent.waits_saved(self.part_of_read(share), waits.share_read(), samples);
+            // Where nobody measured it, nothing bounds it.
+            let known = spent.system_us.map(|_| self.system_saved(share, &spent));
+            let Saving { mid, high, .. } = known.unwrap_or_default();
+            let lone = self.cache.readers.lone_share();
+            let all = of_waits.plus(Saving { low: 0.0, mid: mid * lone, high });
+            spent.percent(all).at_most(100.0)
         });
-        MarksSaving { of_cpu: self.spent(share), of_time: of_waits.unwrap_or_default() }
+        MarksSaving { of_cpu, of_time: of_time.unwrap_or_default() }
+    }
+
+    /// What the recording took, or such a run.
+    fn spent(&self, run: Option<RunTimes>) -> Spent {
+        let lone = self.cache.readers.lone_share();
+        if let Some(RunTimes { elapsed_s, times }) = run {
+            return Spent::new(elapsed_s * 1e6, 0.0, Some(times), lone);
+        }
+        let waits = self.waits.unwrap_or_default();
+        let threads_us = (self.counters.background_ns + self.counters.compaction_ns) / 1000;
+        let times = waits.times.map(|times| HostTimes {
+            system_us: times.system_us.saturating_sub(threads_us),
+            ..times
+        });
+        Spent::new(self.seconds * 1e6, waits.disk_us as f64, times, lone)
+    }
+
+    /// Of all that was read, what is not where such a share of what was reclaimed stays.
+    fn part_of_read(&self, share: Share) -> Saving {
+        let read_kib = self.waits.map_or(0, |waits| waits.read_kib) as f64;
+        let kib = self.counters.reclaimed as f64 * self.marks.kbytes();
+        let of = |share: f64| if read_kib > 0.0 { (share * kib / read_kib).min(1.0) } else { 0.0 };
+        Saving { low: of(share.least), mid: of(share.mid), high: of(share.most) }
     }
 
     /// How many pages more have room under `sysctls`: none where fewer have.
@@ -202,7 +257,8 @@ impl Reclaim {
     /// again.
     pub(crate) fn pages_kept(&self, sysctls: &[(Sysctl, i64)]) -> (f64, f64) {
         let then = self.now.with(sysctls);
-        let Share { least, most } = self.share(self.marks.kept(self.now), self.marks.kept(then));
+        let Share { least, most, .. } =
+            self.share(self.marks.kept(self.now), self.marks.kept(then));
         let reclaimed = self.counters.reclaimed as f64;
         (least * reclaimed, most * reclaimed)
     }
@@ -243,7 +299,7 @@ impl Reclaim {
         let unknown = (read_again as f64 - back(f64::INFINITY)).max(0.0);
         let all = read_again.min(reclaimed) as f64;
         let of = |kept: f64| kept.min(all) / reclaimed as f64;
-        Share { least: of(back(least)), most: of(back(most) + unknown) }
+        Share::between(of(back(least)), of(back(most) + unknown))
     }
 
     /// Pages that came back after at most so many others, by each sample.
@@ -256,21 +312,32 @@ impl Reclaim {
         near.map(move |(_, weight)| pages(*weight))
     }
 
-    /// That share of what reclaim cost, with reading the pages again. It saves nothing at least:
-    /// where fewer pages are free, large blocks for files are rarer, and reading in small ones
-    /// costs more. `docs/howto/loads.md` has a load in which that took all of the saving.
-    fn spent(&self, share: Share) -> Saving {
-        let Counters { reclaimed, read_again, background_ns, compaction_ns } = self.counters;
-        let (background, direct) = (background_ns as f64, self.cache.direct_ns as f64);
+    /// That share of what reclaim cost, with reading the pages again, in µs. It saves nothing at
+    /// least: where fewer pages are free, large blocks for files are rarer, and reading in small
+    /// ones costs more. `docs/howto/loads.md` has a load in which that took all of the saving.
+    fn cpu_saved(&self, share: Share, spent: &Spent) -> Saving {
+        let Counters { background_ns, compaction_ns, .. } = self.counters;
+        let background_us = background_ns as f64 / 1e3;
+        let both_us = background_us + compaction_ns as f64 / 1e3;
+        let (mid, high) = (share.mid * background_us, share.most * both_us);
+        self.system_saved(share, spent).plus(Saving { low: 0.0, mid, high })
+    }
+
+    /// The part of it that the load's own threads do.
+    fn system_saved(&self, share: Share, spent: &Spent) -> Saving {
+        let Counters { reclaimed, read_again, .. } = self.counters;
+        let direct_us = (self.cache.direct_ns + self.cache.readers.compacted_ns()) as f64 / 1e3;
         let all = read_again.min(reclaimed) as f64;
-        let reread = |share: f64, ns: f64| (share * reclaimed as f64).min(all) * ns;
-        let middle = (share.least + share.most) / 2.0;
+        let reread = |share: f64, ns: f64| (share * reclaimed as f64).min(all) * ns / 1e3;
+        let (mid, high) = (share.mid * direct_us, share.most * direct_us);
+        let direct = Saving { low: 0.0, mid, high };
         let [about_ns, most_ns] = REREAD_NS;
-        let mid = middle * (background + direct) + reread(middle, about_ns);
-        let high =
-            share.most * (background + direct + compaction_ns as f64) + reread(share.most, most_ns);
-        let of = |ns: f64| round(self.percent(ns));
-        Saving { low: 0.0, mid: of(mid), high: of(high) }
+        let priced = Saving {
+            low: 0.0,
+            mid: mid + reread(share.mid, about_ns),
+            high: high + reread(share.most, most_ns),
+        };
+        spent.system_saved(self.part_of_read(share), direct, priced)
     }
 
     fn percent(&self, ns: f64) -> f64 {
@@ -344,6 +411,32 @@ pub(crate) mod tests {
         assert!((of_time.high - 50.0).abs() < 0.01, "{of_time:?}");
         let wrong = found.wrong().unwrap();
         assert!(wrong.contains("186 times what the kernel itself would choose (67584)"), "{wrong}");
+    }
+
+    #[test]
+    fn what_a_run_waited_and_did_in_the_kernel_is_its_own_and_the_trace_says_what_stays() {
+        // Nine of ten seconds are waited for the disk, 0.6 are in the kernel.
+        let times = HostTimes { disk_us: 9_000_000, system_us: 600_000 };
+        let run = Some(RunTimes { elapsed_s: 10.0, times });
+        let found = reclaim(NOW, 200);
+        let near = |found: f64, expected: f64| assert!((found - expected).abs() < 0.01, "{found}");
+        let MarksSaving { of_cpu, of_time } = found.saving_in(&LESS, 0, run);
+        // Of 300 samples 200 are not read; of what the kernel did for them, the middle.
+        near(of_time.mid, 60.0 + 4.0 / 2.0);
+        near(of_cpu.mid, 20.0 * 200.0 / 230.0 + 4.0 / 2.0);
+        near(of_cpu.high, 20.0 * 200.0 / 230.0 + 6.0);
+        assert!(of_time.low > 30.0 && of_time.high < 100.0, "{of_time:?}");
+        // The trace says that half of them stay.
+        let half = found.saving_in(&LESS, 1_000_000, run).of_time;
+        near(half.mid, 30.0 + 2.0 / 2.0);
+        assert!(half.low < of_time.low && half.high == of_time.high, "{half:?}");
+        // A recording has its own times, with those of background reclaim in them.
+        let mut recorded = reclaim(NOW, 200);
+        let own = HostTimes { system_us: 2_600_000, ..times };
+        recorded.waits = recorded.waits.map(|waits| Waits { times: Some(own), ..waits });
+        assert_eq!(recorded.saving(&LESS).of_time, of_time);
+        assert_eq!(recorded.disk_wait_percent(), Some(90.0));
+        assert!(found.saving(&LESS).of_time.mid < 34.0, "waits alone, by a mean over the CPUs");
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //! | processor time of background reclaim and compaction | the kernel's threads, before and after |
 //! | time in direct reclaim, waiting and all | its events |
 //! | pages reclaimed, and read again | `/proc/vmstat`, before and after |
-//! | time that tasks waited for disks and for memory | `waits`, the kernel's pressure files |
+//! | time that tasks waited for disks and for memory | `waits`, the kernel's pressure files and `times` |
+//! | how much of that is elapsed time | `readers` |
 //! | which come back, and after how many others | `cache` |
 //! | pages that stay free under another setting | `marks`, the kernel's formula |
 //! | which blocks are pages of files, and which of them reclaim took | `pages` |
@@ -32,17 +33,20 @@ mod cost;
 mod left;
 mod marks;
 mod pages;
+mod readers;
 mod stays;
+mod times;
 mod waits;
 mod wakes;
 
 pub(crate) use self::cache::Cache;
-pub(crate) use self::cost::Reclaim;
 pub use self::cost::ReclaimCost;
+pub(crate) use self::cost::{Reclaim, RunTimes};
 pub(crate) use self::marks::own_min_free;
 pub use self::pages::FilePages;
 pub(crate) use self::pages::Filer;
 pub(crate) use self::stays::{Stays, stays};
+pub use self::times::HostTimes;
 pub use self::wakes::AskedFor;
 pub(crate) use self::wakes::Wakes;
 
@@ -52,7 +56,27 @@ use crate::advise::Saving;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Share {
     least: f64,
+    mid: f64,
     most: f64,
+}
+
+impl Share {
+    fn all() -> Share {
+        Share::between(1.0, 1.0)
+    }
+
+    fn between(least: f64, most: f64) -> Share {
+        Share { least, mid: f64::midpoint(least, most), most }
+    }
+
+    /// The same, where something else says what it is; 0: it does not.
+    fn knowing(self, mid: f64) -> Share {
+        let mid = mid.min(1.0);
+        match mid > 0.0 {
+            true => Share { least: self.least.min(mid), mid, most: self.most.max(mid) },
+            false => self,
+        }
+    }
 }
 
 /// What other marks save.

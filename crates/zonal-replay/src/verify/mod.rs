@@ -17,12 +17,14 @@
 //! | `plan` | the order of the runs |
 //! | `predict` | what the model says, from recordings of the load |
 //! | `interval` | mean and interval of few differences |
+//! | `left` | what a run with the setting leaves in memory for those without |
 //! | `probe` | how long page allocations take meanwhile |
 //! | `outcome` | what was predicted beside what was measured, and the verdict |
 //!
 //! Nothing here changes a setting: the caller runs the load, and puts everything back.
 
 mod interval;
+mod left;
 mod outcome;
 mod plan;
 mod predict;
@@ -33,6 +35,7 @@ pub use self::outcome::{By, End, Finding, Interruption, Measured, Outcome, Regis
 pub use self::plan::{Arm, BLOCKS_MIN, Plan};
 pub use self::predict::{Counts, Predicted, Tried, predict, recorded_counts};
 pub use self::probe::{Probe, ProbeError};
+pub use crate::reclaim::HostTimes;
 
 /// One run of the load, without recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,6 +46,9 @@ pub struct Run {
     pub elapsed_s: f64,
     /// The load's own figure; less is better.
     pub metric: Option<f64>,
+    /// Where the CPUs' time went meanwhile, without that of background reclaim; `None`
+    /// where the load is whatever runs.
+    pub times: Option<HostTimes>,
     /// What the host read from its disks meanwhile, in GiB.
     pub read_gib: Option<f64>,
     /// 99th percentile of the probe's page allocations, in µs.

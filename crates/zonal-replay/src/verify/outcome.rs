@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::interval::{Interval, mean_of, range_of, saving_of};
+use super::left::left_in_memory;
 use super::plan::{Arm, RUNS_OF_BLOCK};
 use super::predict::{Counts, Predicted};
 use super::{Plan, Run};
@@ -53,7 +54,8 @@ pub enum Finding {
     /// Something else than was predicted.
     #[serde(rename = "refuted")]
     Refuted,
-    /// The trial was interrupted before two blocks were done: one has no interval.
+    /// The trial was interrupted before two blocks were done: one has no interval. Or its runs as
+    /// it is were not as it is.
     #[serde(rename = "not known")]
     NotKnown,
 }
@@ -278,7 +280,14 @@ impl Outcome {
         };
         let (verdict, reason) = match &stopped {
             Some(why) => (Finding::Refuted, format!("it hurts: {why}; no more runs were made")),
-            None => decide(registered.judged_by, &registered.predicted, &measured),
+            None => {
+                let predicted = &registered.predicted;
+                let (verdict, reason) = decide(registered.judged_by, predicted, &measured);
+                match left_in_memory(predicted.recorded_read_gib, measured.read_gib_now) {
+                    Some(why) => (Finding::NotKnown, format!("{reason}; {why}")),
+                    None => (verdict, reason),
+                }
+            }
         };
         Outcome { registered, measured, verdict, reason, stopped, interrupted }
     }
@@ -395,6 +404,20 @@ mod tests {
         let plan = Plan::new(6, 3);
         let measured = Measured::new(&plan, &runs(&plan, saved, noise), &[]);
         Outcome::new(registered(predicted_percent), measured, End::Done).verdict
+    }
+
+    #[test]
+    fn runs_that_find_what_the_setting_left_in_memory_are_not_as_it_is() {
+        let plan = Plan::new(6, 3);
+        let verdict = |now: f64| {
+            let same = |gib| Some(Interval { low: gib, mid: gib, high: gib });
+            let mut registered = registered(10.0);
+            registered.predicted.recorded_read_gib = same(3.28);
+            let measured = Measured::new(&plan, &runs(&plan, 1.0, 0.01), &[]);
+            let measured = Measured { read_gib_now: same(now), ..measured };
+            Outcome::new(registered, measured, End::Done).verdict
+        };
+        assert_eq!((verdict(3.0), verdict(0.1)), (Finding::Confirmed, Finding::NotKnown));
     }
 
     #[test]

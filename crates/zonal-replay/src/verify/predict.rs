@@ -4,12 +4,13 @@ use serde::Serialize;
 use zonal_core::alloc::Sysctl;
 use zonal_trace::Recording;
 
+use super::Run;
 use super::interval::{Interval, range_of};
 use crate::advise::{HoldCost, ModelError, Prices, Saving, policy_of};
 use crate::error::ReplayError;
 use crate::moves::Moves;
 use crate::progress::Watch;
-use crate::reclaim::Reclaim;
+use crate::reclaim::{MarksSaving, Reclaim, RunTimes};
 use crate::settings::Settings;
 use crate::unjudged;
 use crate::what_if::{Trial, Trialled, WhatIf};
@@ -104,8 +105,8 @@ impl From<&Moves> for Counts<f64> {
 pub struct Predicted {
     /// What is saved, in percent of one CPU.
     pub saving_percent_of_cpu: Interval,
-    /// What is saved of the elapsed time, in percent: of waiting for disks alone. Nothing where the
-    /// recordings have no waits.
+    /// What is saved of the elapsed time, in percent: of waiting for disks, and of reclaiming and
+    /// reading again what stays. Nothing where the recordings have no waits.
     pub saving_percent_of_time: Interval,
     /// What the host reads from its disks in a run with the setting, in GiB: over the recordings;
     /// `None` where they have no waits.
@@ -136,21 +137,21 @@ pub fn recorded_counts(
     Ok(Counts::from(&what_if.kernel().moves))
 }
 
-/// Predicts from recordings of the load as it is, at least one. `run_s` is how long a run takes
-/// that is not recorded, if the load ends by itself: recording makes it longer, and what is saved
-/// in it a smaller part.
+/// Predicts from recordings of the load as it is, at least one. `run` is one as it is that was not
+/// recorded, if the load ends by itself: recording makes it longer, and what is saved in it a
+/// smaller part. What it waited for disks and did in the kernel is taken from it, too.
 ///
 /// # Errors
 /// Bad input, a value that the model's policy refuses, or [`ReplayError::Stopped`].
 pub fn predict(
     recordings: &[Recording],
     tried: &Tried,
-    run_s: Option<f64>,
+    run: Option<&Run>,
     watch: &mut Watch<'_>,
 ) -> Result<Predicted, ReplayError> {
     let mut all = Vec::new();
     for recording in recordings {
-        all.push(of_one(recording, tried, run_s, watch)?);
+        all.push(of_one(recording, tried, run, watch)?);
     }
     let range = |figure: &dyn Fn(&One) -> f64| {
         range_of(&all.iter().map(figure).collect::<Vec<f64>>()).unwrap_or_default()
@@ -200,7 +201,7 @@ struct One {
 fn of_one(
     recording: &Recording,
     tried: &Tried,
-    run_s: Option<f64>,
+    run: Option<&Run>,
     watch: &mut Watch<'_>,
 ) -> Result<One, ReplayError> {
     let machine = recording.description();
@@ -210,9 +211,8 @@ fn of_one(
     let now = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let then = Trial { sysctls: tried.sysctls.clone(), ..now.clone() };
     let reclaim = what_if.reclaim();
-    let of_marks = reclaim.map(|own| own.saving(&then.sysctls)).unwrap_or_default();
     let (least, most) = reclaim.map_or((0.0, 0.0), |own| own.pages_kept(&then.sysctls));
-    let with_room = what_if.run_with_room(&then, watch)?;
+    let (with_room, then_sysctls) = (what_if.run_with_room(&then, watch)?, then.sysctls.clone());
     let (now, then) = (what_if.run(&now, watch)?, what_if.run(&then, watch)?);
     // The trace itself says of each page whether it stays; shares of samples say how sure that is.
     let kept = with_room.as_ref().map_or(0.0, |(_, pages)| *pages as f64);
@@ -235,11 +235,18 @@ fn of_one(
         false => then,
     };
     // What is saved in the recording's seconds is saved in those of a run.
-    let longer = run_s.filter(|run_s| *run_s > 0.0).map_or(1.0, |run_s| seconds / run_s);
-    let saving = prices.saving(spent(&now) - spent(&then), error).plus(of_marks.of_cpu);
+    let run_s = run.map(|run| run.elapsed_s).filter(|run_s| *run_s > 0.0);
+    let longer = run_s.map_or(1.0, |run_s| seconds / run_s);
+    let stay = with_room.as_ref().map_or(0, |(_, pages)| *pages);
+    let times = run.and_then(times_of);
+    let of_marks = reclaim.map(|own| own.saving_in(&then_sysctls, stay, times));
+    let MarksSaving { of_cpu, of_time } = of_marks.unwrap_or_default();
+    // What its waits and the kernel took of the run is of the run already.
+    let of_cpu = if times.is_some() { of_cpu } else { of_cpu.times(longer) };
+    let saving = prices.saving(spent(&now) - spent(&then), error).times(longer).plus(of_cpu);
     Ok(One {
-        saving: saving.times(longer),
-        of_time: of_marks.of_time,
+        saving,
+        of_time,
         read,
         predicted: match &with_room {
             // Most of what it is off by under reclaim lies in moves that are not in this run.
@@ -250,6 +257,12 @@ fn of_one(
         error,
         not_judged: unjudged::share(what_if.not_judged(), seconds),
     })
+}
+
+/// What a run as it is took, if it was measured.
+fn times_of(run: &Run) -> Option<RunTimes> {
+    let Run { elapsed_s, times, .. } = *run;
+    Some(RunTimes { elapsed_s, times: times? }).filter(|run| run.elapsed_s > 0.0)
 }
 
 #[cfg(test)]
@@ -299,8 +312,9 @@ mod tests {
         assert!(predicted.counts.lock_holds.mid < predicted.recorded.lock_holds.mid);
         assert!(predicted.saving_percent_of_cpu.mid > 0.0);
         // A run that takes half as long has the same moves in it.
-        let half = Some(predict_seconds(&recording[0]) / 2.0);
-        let in_half = predict(&recording, &tried, half, &mut crate::unwatched).unwrap();
+        let elapsed_s = predict_seconds(&recording[0]) / 2.0;
+        let half = Run { elapsed_s, ..Run::default() };
+        let in_half = predict(&recording, &tried, Some(&half), &mut crate::unwatched).unwrap();
         let times = in_half.saving_percent_of_cpu.mid / predicted.saving_percent_of_cpu.mid;
         assert!((times - 2.0).abs() < 0.01, "{times}");
         assert_eq!(in_half.counts, predicted.counts);

@@ -92,6 +92,12 @@ impl Roots {
                 files.set(&format!("pressure-{name}{ending}"), content);
             }
         }
+        // Of `stat` the times of the CPUs, its first lines: the rest has a line of many KiB.
+        if let Ok(text) = fs::read_to_string(self.proc.join("stat")) {
+            let times = text.lines().take_while(|line| line.starts_with("cpu"));
+            let times: String = times.flat_map(|line| [line, "\n"]).collect();
+            files.set(&format!("stat{ending}"), times.into_bytes());
+        }
         let reclaimers = self.reclaimers().into_iter();
         let reclaimers: String = reclaimers.map(|(name, ns)| format!("{name} {ns}\n")).collect();
         files.set(&format!("reclaimers{ending}"), reclaimers.into_bytes());

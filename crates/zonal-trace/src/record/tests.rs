@@ -238,8 +238,12 @@ fn what_the_kernel_has_of_its_pressure_is_kept_before_and_after() {
     let tree = Tree::new();
     let recorder = tree.begin(false, &mut Lines::default()).unwrap();
     tree.put("proc/pressure/io", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n");
+    tree.put("proc/stat", "cpu  1 2 3 4 5 6 7\ncpu0 1 2 3 4 5 6 7\nintr 1 2\n");
     let output = tempfile::tempdir().unwrap();
     recorder.finish(output.path()).unwrap();
+    let times = fs::read_to_string(output.path().join("stat.post")).unwrap();
+    assert_eq!(times, "cpu  1 2 3 4 5 6 7\ncpu0 1 2 3 4 5 6 7\n", "times alone");
+    assert!(!output.path().join("stat.pre").exists(), "there was none");
     for (ending, total) in [("pre", "total=5"), ("post", "total=9")] {
         let kept = |name: &str| output.path().join(format!("pressure-{name}.{ending}"));
         assert!(fs::read_to_string(kept("io")).unwrap().contains(total), "{ending}");
@@ -247,7 +251,7 @@ fn what_the_kernel_has_of_its_pressure_is_kept_before_and_after() {
     }
     // Files of a recording's directory are those of a `.zonal` file, too.
     let files = crate::Recording::open(output.path()).unwrap().machine_files().unwrap();
-    assert!(files.get("pressure-io.post").is_some());
+    assert!(files.get("pressure-io.post").is_some() && files.get("stat.post").is_some());
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) enum What {
 }
 
 /// Files that are looked for beside a stream.
-const FILES: [(&str, What); 37] = [
+const FILES: [(&str, What); 39] = [
     ("meta.json", What::Machine),
     ("zoneinfo.pre", What::Machine),
     ("zoneinfo.post", What::AtEnd),
@@ -55,6 +55,8 @@ const FILES: [(&str, What); 37] = [
     ("pressure-io.post", What::Spent),
     ("pressure-memory.pre", What::Spent),
     ("pressure-memory.post", What::Spent),
+    ("stat.pre", What::Spent),
+    ("stat.post", What::Spent),
     ("sysctl.txt", What::OfEither),
     ("cmdline.txt", What::Machine),
     ("read-ahead.txt", What::Machine),
