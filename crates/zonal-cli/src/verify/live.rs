@@ -273,8 +273,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Where the CPUs' time went so far, without reclaim. Of the host, as in a recording: a load may
-    /// have daemons, which are no children.
+    /// Where the CPUs' time went so far, without reclaim. Of the host, as in a recording: a load
+    /// may have daemons, which are no children.
     fn times(&self) -> Option<HostTimes> {
         if self.args.duration.is_some() {
             return None;

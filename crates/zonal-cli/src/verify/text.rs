@@ -35,9 +35,10 @@ pub fn elsewhere(run: &Run, elsewhere_s: f64) -> Option<String> {
     let is_some = elsewhere_s > run.elapsed_s * WORTH_MINDING;
     (is_more && is_some).then(|| {
         format!(
-            "the command and its children took {own_s:.2} s of processor time, others {elsewhere_s:.2} \
-             s meanwhile: neighbours, or daemons that it starts, which are not counted. Have these run \
-             as its children (in the foreground, and waited for), or judge by elapsed time (--by time)"
+            "the command and its children took {own_s:.2} s of processor time, others \
+             {elsewhere_s:.2} s meanwhile: neighbours, or daemons that it starts, which are not \
+             counted. Have these run as its children (in the foreground, and waited for), or \
+             judge by elapsed time (--by time)"
         )
     })
 }

@@ -16,7 +16,7 @@
 //! | processor time of background reclaim and compaction | the kernel's threads, before and after |
 //! | time in direct reclaim, waiting and all | its events |
 //! | pages reclaimed, and read again | `/proc/vmstat`, before and after |
-//! | time that tasks waited for disks and for memory | `waits`, the kernel's pressure files and `times` |
+//! | time that tasks waited for disks and for memory | `waits`, from pressure files; `times` |
 //! | how much of that is elapsed time | `readers` |
 //! | which come back, and after how many others | `cache` |
 //! | pages that stay free under another setting | `marks`, the kernel's formula |

@@ -4,11 +4,11 @@
 //!  saved = waited for disks * pages that would have stayed / pages that were read
 //!        + what its threads did in the kernel to reclaim and to read these pages
 //! ```
-//! Both are measured; that they are in proportion to what is read is assumed. So the lower end takes
-//! what was written for as slow as what was read, and nothing of the second line, and both ends
-//! allow for a page that is waited for shorter or longer than the others. What the second line
-//! saves is processor time; it is elapsed time as far as one thread at a time reads
-//! (`readers`), as waiting is.
+//! Both are measured; that they are in proportion to what is read is assumed. So the lower end
+//! takes what was written for as slow as what was read, and nothing of the second line, and both
+//! ends allow for a page that is waited for shorter or longer than the others. What the second line
+//! saves is processor time; it is elapsed time as far as one thread at a time reads (`readers`), as
+//! waiting is.
 
 use zonal_text::vmstat;
 use zonal_trace::MachineFiles;
