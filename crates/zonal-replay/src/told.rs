@@ -11,7 +11,7 @@ use crate::advise::policy_of;
 use crate::facts::{Fact, FactKind, Facts};
 use crate::moves::total;
 use crate::program::Program;
-use crate::zones::{largest_block, polled_zone};
+use crate::zones::{FreeBlocks, ZoneAt, ZoneMap, polled_zone};
 
 /// Recorded actions of the kernel that a model uses, beyond allocations, frees and `zoneinfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -84,14 +84,24 @@ impl Recorded {
         let shows = kernel.refill_pages + kernel.drain_pages > 0 && program.counts.lost == 0;
         let is_warm = is_warm(machine) || holds_much(machine);
         let recorded = Recorded { lists: self.lists || (is_warm && shows), ..self };
-        recorded.with_blocktypes(machine)
+        recorded.with_blocktypes(machine, program)
     }
 
-    /// With the types of pageblocks, where a zone has no free one: whether it has a page for a
-    /// request that may not mix types depends on these alone.
-    fn with_blocktypes(self, machine: &MachineDescription) -> Recorded {
-        let mut zones = machine.zones.iter();
-        let is_short = zones.any(|zone| largest_block(machine, (zone.node, &zone.kind)).is_some());
+    /// With the types of pageblocks, where a zone has no free one, or so few that the recording
+    /// took more than these: whether such a zone has a page for a request that may not mix types
+    /// depends on these alone.
+    fn with_blocktypes(self, machine: &MachineDescription, program: &Program) -> Recorded {
+        let map = ZoneMap::new(machine);
+        let is_short = |(index, zone): (usize, &ZoneAt)| {
+            let own = program.kernel.iter().filter(|((of, _), _)| *of == Some(index));
+            let taken: u64 = own.map(|(_, own)| own.refill_pages + own.direct_pages).sum();
+            let free = FreeBlocks::of(machine, (zone.node, &zone.kind));
+            free.is_some_and(|free| match free.pageblocks() {
+                0 => true,
+                blocks => blocks.saturating_mul(FreeBlocks::PAGEBLOCK) < taken,
+            })
+        };
+        let is_short = map.zones().iter().enumerate().any(is_short);
         Recorded { blocktypes: self.blocktypes || is_short, ..self }
     }
 

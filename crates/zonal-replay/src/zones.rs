@@ -1,13 +1,18 @@
 //! Which zone and node a recorded page frame is in.
 
-use zonal_core::types::ZoneKind;
+use zonal_core::types::{Migratetype, Order, ZoneKind};
 use zonal_text::buddyinfo::BuddyInfo;
 use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
 
 /// Memory of 32-bit kernels above what they map for good (LB A.2).
 const HIGH: &str = "HighMem";
-/// The least that a block has which a kernel calls a pageblock.
-const PAGEBLOCK_ORDER: u8 = 9;
+
+/// Orders of free blocks.
+pub(crate) const ORDERS: usize = Order::MAX.get() as usize + 1;
+/// Types of free memory that are told apart, in the order of their numbers.
+pub(crate) const TYPES: usize = 3;
+/// Order of the blocks that have one type.
+pub(crate) const TYPED: usize = 9;
 
 /// The populated zones of a recorded machine, by ascending page frame.
 #[derive(Debug, Clone, Default)]
@@ -119,12 +124,54 @@ impl ZoneMap {
     }
 }
 
-/// The order of the largest free block of a zone, where that is less than a pageblock's.
-pub(crate) fn largest_block(machine: &MachineDescription, (node, kind): (u32, &str)) -> Option<u8> {
-    let is_its = |own: &&BuddyInfo| own.node == node && own.zone == kind;
-    let blocks = &machine.buddyinfo.iter().find(is_its)?.free_blocks;
-    let largest = blocks.iter().rposition(|blocks| *blocks > 0)?;
-    u8::try_from(largest).ok().filter(|order| *order < PAGEBLOCK_ORDER)
+/// Free blocks of a zone, by type and order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FreeBlocks(pub(crate) [[u64; ORDERS]; TYPES]);
+
+impl FreeBlocks {
+    /// Pages of a pageblock.
+    pub(crate) const PAGEBLOCK: u64 = 1 << TYPED;
+
+    /// Those of a recorded zone; `None`: no file says, or nothing was free.
+    pub(crate) fn of(
+        machine: &MachineDescription,
+        (node, kind): (u32, &str),
+    ) -> Option<FreeBlocks> {
+        let is_its = |own: &&BuddyInfo| own.node == node && own.zone == kind;
+        let all = &machine.buddyinfo.iter().find(is_its)?.free_blocks;
+        let mut blocks = [[0; ORDERS]; TYPES];
+        let add = |row: &mut [u64; ORDERS], order: usize, count: u64| {
+            let at = order.min(ORDERS - 1);
+            row[at] = row[at].saturating_add(count << (order - at).min(20));
+        };
+        let rows = machine.pagetypeinfo.iter().flat_map(|info| &info.free);
+        let of_types = || rows.clone().filter(|row| row.node == node && row.zone == kind);
+        for (order, count) in all.iter().enumerate() {
+            let mut left = *count;
+            for (name, of) in [("Unmovable", 0), ("Reclaimable", 2)] {
+                let row = of_types().find(|row| row.migratetype == name);
+                let own = row.and_then(|row| row.counts.get(order)).map_or(0, |own| own.blocks);
+                let own = own.min(left);
+                left -= own;
+                add(&mut blocks[of], order, own);
+            }
+            add(&mut blocks[Migratetype::Movable as usize], order, left);
+        }
+        blocks.iter().flatten().any(|count| *count > 0).then_some(FreeBlocks(blocks))
+    }
+
+    /// Pageblocks that are wholly free.
+    pub(crate) fn pageblocks(&self) -> u64 {
+        let of = |row: &[u64; ORDERS]| {
+            row.iter().enumerate().skip(TYPED).map(|(order, count)| count << (order - TYPED)).sum()
+        };
+        self.0.iter().map(of).fold(0, |sum: u64, own: u64| sum.saturating_add(own))
+    }
+
+    /// The order of the largest.
+    pub(crate) fn largest(&self) -> Option<usize> {
+        (0..ORDERS).rev().find(|order| self.0.iter().any(|row| row[*order] > 0))
+    }
 }
 
 #[cfg(test)]
@@ -132,17 +179,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_free_block_is_told_where_it_is_less_than_a_pageblock() {
+    fn what_is_free_is_told_by_type_where_a_file_says() {
         let mut machine = zonal_trace::samples::zlib_make_j4().unwrap().description().clone();
-        let normal = |machine: &_| largest_block(machine, (0, "Normal"));
-        assert_eq!(normal(&machine), None);
-        let blocks = machine.buddyinfo.iter_mut().find(|own| own.zone == "Normal").unwrap();
-        blocks.free_blocks[8..].copy_from_slice(&[1, 0, 0]);
-        assert_eq!(normal(&machine), Some(8));
-        assert_eq!(largest_block(&machine, (0, "DMA32")), None);
-        assert_eq!(largest_block(&machine, (1, "Normal")), None, "nothing says");
+        let normal = |machine: &_| FreeBlocks::of(machine, (0, "Normal"));
+        let blocks = normal(&machine).unwrap();
+        assert!(blocks.pageblocks() > 1000 && blocks.0[0].iter().sum::<u64>() > 0, "{blocks:?}");
+        machine.pagetypeinfo.clear();
+        let all = normal(&machine).unwrap();
+        assert_eq!((all.pageblocks(), all.0[0]), (blocks.pageblocks(), [0; ORDERS]));
         machine.buddyinfo.iter_mut().for_each(|own| own.free_blocks.fill(0));
         assert_eq!(normal(&machine), None, "nothing is free");
+        assert_eq!(FreeBlocks::of(&machine, (1, "Normal")), None, "nothing says");
     }
 
     #[test]

@@ -118,8 +118,25 @@ fn a_zone_without_a_free_pageblock_is_passed_by_for_pages_of_another_type() {
     // Some are on lists at the start.
     let most = u64::from(MANY) - 100;
     assert!(low == 0 && normal >= most, "{low}, {normal}");
-    let blocks = machine.buddyinfo.iter_mut().find(|own| own.zone == "Normal").unwrap();
-    blocks.free_blocks[9..].fill(0);
-    let [low, normal] = refilled(&machine);
+    // As many pageblocks as are free: none, and one.
+    for row in machine.pagetypeinfo.iter_mut().flat_map(|info| &mut info.free) {
+        row.counts
+            .iter_mut()
+            .filter(|_| row.migratetype != "Movable")
+            .for_each(|own| own.blocks = 0);
+    }
+    let mut has = |pageblocks: u64| {
+        let blocks = machine.buddyinfo.iter_mut().find(|own| own.zone == "Normal").unwrap();
+        blocks.free_blocks.fill(0);
+        blocks.free_blocks[8..10].copy_from_slice(&[200, pageblocks]);
+        let start = machine.start.iter_mut().flat_map(|start| &mut start.zones);
+        start
+            .filter(|zone| zone.kind == "Normal")
+            .for_each(|zone| zone.free = 51_200 + (pageblocks << 9));
+        refilled(&machine)
+    };
+    let [low, normal] = has(0);
     assert!(low >= most && normal < 100, "{low}, {normal}");
+    let [low, normal] = has(1);
+    assert!((400..=600).contains(&normal) && low >= most - 600, "{low}, {normal}");
 }

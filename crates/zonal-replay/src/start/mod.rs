@@ -9,12 +9,11 @@
 //! | all others that the trace allocates | they came out of the buddy | free |
 //! | frames the trace never names | to make up the recorded totals | free, in use, or absent |
 //!
-//! Unnamed free pages come as whole 4 MiB blocks where the trace touches nothing, unnamed pages in
-//! use from around those it touches: the free blocks that the trace uses stay as small as its own
-//! frames make them, and small blocks go first (LB B.6). Where `buddyinfo` has no free pageblock,
-//! they come as blocks of the largest order that it has: a request that may not mix types passes
-//! such a zone by once the free pages of its type are used up, and each that does so finds a list
-//! empty, which raises the limit of its CPU (LB B.7, E.6).
+//! Free pages come in the blocks that `pagetypeinfo` and `buddyinfo` tell of, by type and order, as
+//! near as named ones allow (`shape`): a request that may not mix types passes a zone by that has
+//! neither pages of its type nor a free pageblock, and each that does so finds a list empty, which
+//! raises the limit of its CPU (LB B.7, E.6). Without these files they come as whole 4 MiB blocks
+//! where the trace touches nothing. Unnamed pages in use come from around those it touches.
 //!
 //! # What is not known
 //! The order of blocks on the buddy's lists; the migratetypes of pageblocks that the trace
@@ -24,10 +23,12 @@
 
 mod cached;
 mod sampled;
+mod shape;
 
 use std::collections::{BTreeMap, HashMap};
 
 use zonal_core::alloc::Allocator;
+use zonal_core::frame::Frames;
 use zonal_core::pcp::tune::PcpState;
 use zonal_core::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use zonal_trace::{MachineDescription, Pageset};
@@ -39,7 +40,7 @@ use crate::error::ReplayError;
 use crate::facts::Shown;
 use crate::program::{self, Origin, Program};
 use crate::told::{ListKey, StartList};
-use crate::zones::{ZoneAt, ZoneMap, largest_block, polled_zone};
+use crate::zones::{FreeBlocks, ZoneAt, ZoneMap, polled_zone};
 
 /// Unnamed pages in use come online in blocks of this order, unnamed free ones of the largest.
 const HELD_ORDER: u32 = 9;
@@ -50,8 +51,8 @@ const CHUNK: usize = Order::MAX.pages() as usize;
 struct Totals {
     managed: u64,
     free: u64,
-    /// The order of the largest free block, where that is less than a pageblock's.
-    largest: Option<u8>,
+    /// Its free blocks, if a file says.
+    blocks: Option<FreeBlocks>,
     pagesets: Vec<Pageset>,
 }
 
@@ -143,7 +144,7 @@ pub fn bring_up(
         if roomiest == Some(index) {
             fates.place_left(program, &mut totals, &mut blocks, &mut report);
         }
-        fates.fill_up(&totals, &mut report);
+        fates.fill_up(&totals, &rebuilt.frames(index), &mut report);
         let zone_id = ZoneId(index as u16);
         fates.online(&rebuilt.allocator, zone_id, &zone.kind)?;
         report.free_pages += rebuilt.allocator.zone_stats(zone_id).free_pages;
@@ -230,8 +231,8 @@ fn totals(machine: &MachineDescription, at: &ZoneAt) -> Totals {
             Some(polled) => (polled.managed, polled.free, &polled.pagesets),
             None => (zone.managed, zone.free, &zone.pagesets),
         };
-    let largest = largest_block(machine, (at.node, &at.kind));
-    Totals { managed, free, largest, pagesets: pagesets.clone() }
+    let blocks = FreeBlocks::of(machine, (at.node, &at.kind));
+    Totals { managed, free, blocks, pagesets: pagesets.clone() }
 }
 
 /// Gives each pageblock that the trace allocates from the type that most of its pages were asked
@@ -394,28 +395,21 @@ impl Fates {
     }
 
     /// Makes up the recorded totals from frames that the trace does not name.
-    fn fill_up(&mut self, totals: &Totals, report: &mut StartReport) {
+    fn fill_up(&mut self, totals: &Totals, frames: &Frames<'_>, report: &mut StartReport) {
         let named_free = self.count(|fate| *fate == Fate::Free);
         let named_held = self.count(|fate| !matches!(fate, Fate::Free | Fate::Absent));
         let mut free = totals.free.saturating_sub(named_free);
         let mut held = totals.managed.saturating_sub(named_free + named_held + free);
         report.held_pages += held;
         report.free_named += named_free;
+        if let Some(blocks) = &totals.blocks {
+            free = self.shape(blocks, free, frames);
+        }
         let skew = ((self.start as usize).wrapping_neg() % CHUNK).min(self.fates.len());
-        // A block that is free, and how far from the next one.
-        let (block, apart) = match totals.largest {
-            Some(order) => (1 << order, 2 << order),
-            None => (CHUNK, CHUNK),
-        };
         for chunk in self.fates[skew..].chunks_exact_mut(CHUNK) {
-            if free < block as u64 || chunk.iter().any(|fate| *fate != Fate::Absent) {
-                continue;
-            }
-            for place in chunk.chunks_exact_mut(apart) {
-                if free >= block as u64 {
-                    place[..block].fill(Fate::Free);
-                    free -= block as u64;
-                }
+            if free >= CHUNK as u64 && chunk.iter().all(|fate| *fate == Fate::Absent) {
+                chunk.fill(Fate::Free);
+                free -= CHUNK as u64;
             }
         }
         self.hold_unnamed(&mut held, true);
