@@ -4,7 +4,7 @@ mod forms;
 
 use std::path::Path;
 
-use forms::{Order, dat_v6, dat_v7, events, perf, ring, ring_parts};
+use forms::{Order, dat_v6, dat_v7, events, perf, perf_of, ring, ring_parts};
 use proptest::prelude::*;
 use zonal_trace::{
     Event, MachineDescription, MachineFiles, Part, Position, Recording, TraceError, TraceErrorKind,
@@ -135,6 +135,47 @@ fn foreign_machines_and_versions_are_told_apart() {
     pipe[8] = 16;
     let message = read("perf.data", &pipe).unwrap_err().to_string();
     assert!(message.contains("expected a file with sections"), "{message}");
+}
+
+/// `perf record` without `-a`: what others did is nowhere in the file.
+#[test]
+fn samples_of_one_program_are_no_trace() {
+    const ID_INDEX: u32 = 69;
+    const THREAD_MAP: u32 = 73;
+    let name = [0; 16];
+    for order in [Order::Little, Order::Big] {
+        let message = |kind, words: &[i64], rest: &[u8]| {
+            let mut body: Vec<u8> = words.iter().flat_map(|own| order.u64(*own as u64)).collect();
+            body.extend(rest);
+            read("perf.data", &perf_of(order, &[(kind, body)])).map_err(|error| error.to_string())
+        };
+        // Count; id, place, CPU and thread of each.
+        assert!(message(ID_INDEX, &[1, 5, 0, 0, -1], &[]).is_ok());
+        assert!(message(ID_INDEX, &[1, 5, 0, 0, -1, 0, 0], &[]).is_ok(), "and its guest");
+        assert!(message(ID_INDEX, &[1, 9, 0, 0, 70], &[]).is_ok(), "the id of no tracepoint");
+        assert!(message(THREAD_MAP, &[1, -1], &name).is_ok());
+        for one in [message(ID_INDEX, &[1, 5, 0, 0, 70], &[]), message(THREAD_MAP, &[1, 70], &name)]
+        {
+            let one = one.unwrap_err();
+            assert!(one.contains("`perf record -a`") && one.contains("thread 70"), "{one}");
+        }
+        for cut in [message(ID_INDEX, &[i64::MAX, 5], &[]), message(THREAD_MAP, &[-1, -1], &name)] {
+            assert!(cut.is_err());
+        }
+        let mut command = perf(order);
+        let on_exec = if order == Order::Little { 1_u64 << 12 } else { 1 << 51 };
+        command[104 + 40..104 + 48].copy_from_slice(&order.u64(on_exec));
+        let message = read("perf.data", &command).unwrap_err().to_string();
+        assert!(message.contains("those of one command"), "{message}");
+    }
+}
+
+/// A real file of perf 6.1.
+#[test]
+fn a_command_that_perf_ran_alone_is_refused() {
+    let file = zstd::decode_all(&include_bytes!("data/perf/command.data.zst")[..]).unwrap();
+    let message = read("perf.data", &file).unwrap_err().to_string();
+    assert!(message.contains("`perf record -a`"), "{message}");
 }
 
 /// `perf record -c 3` and `-F 1`: what is left out is nowhere in the file.

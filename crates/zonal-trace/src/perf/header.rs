@@ -37,6 +37,8 @@ const FEATURE_CPUS: u32 = 7;
 const TYPE_TRACEPOINT: u32 = 2;
 /// `perf_event_attr.freq`: the sample period is one of samples a second.
 const FREQUENCY: u64 = 1 << 10;
+/// `perf_event_attr.enable_on_exec`: the event counts from the next `exec` of its thread on.
+const ENABLE_ON_EXEC: u64 = 1 << 12;
 
 /// The head.
 #[derive(Debug, Clone)]
@@ -169,13 +171,14 @@ impl PerfData {
             let sample_type = fields.u64("sample type")?;
             let read_format = fields.u64("read format")?;
             let flags = fields.u64("flags of an attribute")?;
-            // A field of one bit, which compilers of big-endian machines count from the other end.
-            let frequency = match self.endian {
-                Endian::Little => FREQUENCY,
-                Endian::Big => FREQUENCY.reverse_bits(),
+            // Fields of one bit, which compilers of big-endian machines count from the other end.
+            let has = |bit: u64| match self.endian {
+                Endian::Little => flags & bit != 0,
+                Endian::Big => flags & bit.reverse_bits() != 0,
             };
             let layout = SampleLayout::new(kind == TYPE_TRACEPOINT, sample_type, read_format)
-                .sampled(period, flags & frequency != 0);
+                .sampled(period, has(FREQUENCY))
+                .of_command(has(ENABLE_ON_EXEC));
             let mut places = ByteReader::new(&attr[attr.len() - 16..], base, self.endian);
             let ids = section(&mut places, whole, "sample ids")?;
             let index = self.layouts.len();

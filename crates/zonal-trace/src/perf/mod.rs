@@ -9,6 +9,7 @@
 //! |--|--|
 //! | `header` | sections, attributes, the tracing data |
 //! | `sample` | one sample: time, CPU, thread, payload |
+//! | `whose` | whether the events are those of all threads on all CPUs |
 //! | `records` | the records of the data section, compressed ones too, sorted by rounds |
 //!
 //! The framing is read here and not by the crate `linux-perf-data` (0.13), because that one trusts
@@ -19,6 +20,7 @@
 mod header;
 mod records;
 mod sample;
+mod whose;
 
 pub(crate) use self::header::PerfData;
 pub(crate) use self::records::PerfEvents;

@@ -18,6 +18,7 @@ use zonal_text::CPUS_MAX;
 use zstd::stream::raw::{Decoder as ZstdDecoder, InBuffer, Operation, OutBuffer};
 
 use super::header::{PerfData, at};
+use super::whose::{self, RECORD_ID_INDEX, RECORD_THREAD_MAP, Whose};
 use crate::bytes::{ByteReader, Damage, Endian};
 use crate::error::{TraceError, TraceErrorKind};
 use crate::event::{Event, EventKind};
@@ -55,6 +56,7 @@ pub(crate) struct PerfEvents {
     /// The latest time of all rounds that have ended.
     round_latest: Option<u64>,
     ended: bool,
+    whose: Whose,
     seen: u64,
     last_offset: u64,
 }
@@ -118,6 +120,7 @@ impl PerfEvents {
             latest: 0,
             round_latest: None,
             ended: false,
+            whose: Whose::default(),
             seen: 0,
             last_offset: 0,
         })
@@ -261,6 +264,9 @@ impl PerfEvents {
                 };
                 self.wait(event, offset)
             }
+            RECORD_ID_INDEX | RECORD_THREAD_MAP => {
+                self.whose.see(kind, (body, offset + 8), &self.perf)
+            }
             RECORD_FINISHED_ROUND => {
                 self.safe_until = self.round_latest.replace(self.latest);
                 Ok(())
@@ -282,9 +288,16 @@ impl PerfEvents {
         let (start, length) = sample.raw;
         let decoded = self.perf.decoder.decode(&body[start..start + length]);
         let (_, kind) = decoded.map_err(|fault| Damage::new(body_at + start as u64, fault))?;
-        if layout.leaves_out && !matches!(kind, EventKind::Other) {
+        if matches!(kind, EventKind::Other) {
+            // Of no page: whoever it is of.
+        } else if layout.of_command {
+            return Err(whose::of_command(body_at));
+        } else if layout.leaves_out {
             let expected = "samples of all events (`perf record -c 1`)";
             return Err(Damage::bad(body_at, "perf sample", expected, "samples of some"));
+        }
+        if self.seen == 0 {
+            self.whose.check(self.perf.cpus, body_at)?;
         }
         self.latest = self.latest.max(sample.time);
         let event = Event { time_ns: sample.time, cpu: sample.cpu, pid: sample.tid, kind };

@@ -35,6 +35,8 @@ pub(super) struct SampleLayout {
     pub(super) tracepoint: bool,
     /// Whether the kernel left events out: it takes one of several, or so many a second.
     pub(super) leaves_out: bool,
+    /// Whether they are those of the command that perf ran, and of no others.
+    pub(super) of_command: bool,
     sample_type: u64,
     read_format: u64,
     /// Where in a sample the id is, in bytes.
@@ -59,12 +61,18 @@ impl SampleLayout {
             kind if kind & ID != 0 => Some(before_id),
             _ => None,
         };
-        SampleLayout { tracepoint, leaves_out: false, sample_type, read_format, id_at }
+        let (leaves_out, of_command) = (false, false);
+        SampleLayout { tracepoint, leaves_out, of_command, sample_type, read_format, id_at }
     }
 
     /// The same of events of which only each `period`th is taken, or `period` a second.
     pub(super) fn sampled(self, period: u64, by_frequency: bool) -> Self {
         SampleLayout { leaves_out: by_frequency || period > 1, ..self }
+    }
+
+    /// The same of events that are switched on when a command starts.
+    pub(super) fn of_command(self, of_command: bool) -> Self {
+        SampleLayout { of_command, ..self }
     }
 
     /// Reads the body of a sample, which lies at `offset` of the file. `None` if it is of no
@@ -80,7 +88,7 @@ impl SampleLayout {
         }
         for (bit, what) in [
             (TIME, "samples with times"),
-            (CPU, "samples with CPUs (`perf record -a`, or --sample-cpu)"),
+            (CPU, "samples with CPUs (`perf record -a`)"),
             (RAW, "raw samples (`perf record -R`)"),
         ] {
             if self.sample_type & bit == 0 {

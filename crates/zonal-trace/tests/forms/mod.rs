@@ -240,6 +240,11 @@ pub fn dat_v7(order: Order) -> Vec<u8> {
 
 /// A `perf.data`: each CPU's samples together, in rounds.
 pub fn perf(order: Order) -> Vec<u8> {
+    perf_of(order, &[])
+}
+
+/// The same, with records of these types and bodies before the samples.
+pub fn perf_of(order: Order, before: &[(u32, Vec<u8>)]) -> Vec<u8> {
     const ATTR: usize = 64 + 16;
     // IDENTIFIER, IP, TID, TIME, CPU, PERIOD, RAW
     let sample_type = 1 << 16 | 1 | 2 | 4 | 1 << 7 | 1 << 8 | 1 << 10;
@@ -250,6 +255,7 @@ pub fn perf(order: Order) -> Vec<u8> {
         data.extend(order.u16(body.len() as u16 + 8));
         data.extend(body);
     };
+    before.iter().for_each(|(kind, body)| record(&mut data, *kind, body));
     for round in events().chunks(10) {
         for cpu in 0..2 {
             for event in round.iter().filter(|event| event.cpu == cpu) {
