@@ -100,7 +100,7 @@ impl Fates {
         while from < end {
             let fits = |order: &usize| {
                 let pages = 1 << order;
-                (self.start as usize + from) % pages == 0
+                (self.start as usize + from).is_multiple_of(pages)
                     && from + pages <= end
                     && self.fates[from..from + pages].iter().all(|fate| *fate == Fate::Free)
             };
@@ -219,7 +219,7 @@ impl Fates {
         while at < end {
             let fits = |order: &usize| {
                 let pages = 1 << order;
-                (at - chunk) % pages == 0
+                (at - chunk).is_multiple_of(pages)
                     && self.fates[at..at + pages].iter().all(|fate| *fate == Fate::Absent)
             };
             let Some(order) = (0..ORDERS - 1).take_while(fits).last() else {
