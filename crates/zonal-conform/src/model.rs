@@ -5,7 +5,6 @@
 //! that it manages are withheld from its buddy ([`Allocator::withhold`]). A machine of any size
 //! costs a few KiB, and can be computed again with other sizes.
 
-use zonal_core::alloc::Allocator;
 use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
 use zonal_core::platform::Platform;
 use zonal_core::policy::Policy;
@@ -183,7 +182,7 @@ impl Shape {
         let most = METADATA_BYTES_MAX;
         ensure(bytes <= most, || Error::TooLarge { bytes, most })?;
         let mut records = Records::new(&layout);
-        let allocator = Allocator::new(&machine, *policy, records.metadata(), Still)?;
+        let allocator = records.allocator(&machine, *policy, Still)?;
         for (zone, pages) in managed.iter().enumerate() {
             allocator.withhold(ZoneId(zone as u16), *pages)?;
         }

@@ -1,10 +1,14 @@
 //! The metadata of an allocator in plain vectors, for platforms that need nothing better.
+#![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use zonal_core::machine::{Layout, Metadata};
+use zonal_core::alloc::{Allocator, new_over_fresh};
+use zonal_core::machine::{Layout, Machine, MachineError, Metadata};
 use zonal_core::pcp::owner::{OwnedBlock, Owner};
 use zonal_core::pcp::state::Pcp;
+use zonal_core::platform::Platform;
+use zonal_core::policy::Policy;
 use zonal_core::types::ZoneId;
 use zonal_core::vmstat::numa::NumaDeltas;
 use zonal_core::zone::state::Zone;
@@ -26,6 +30,8 @@ pub struct Records {
     numa: Vec<NumaDeltas>,
     owners: Vec<Owner>,
     owned: Vec<OwnedBlock>,
+    /// Nobody was given them yet.
+    are_fresh: bool,
 }
 
 impl Records {
@@ -62,13 +68,34 @@ impl Records {
             numa: (0..layout.numa).map(|_| NumaDeltas::default()).collect(),
             owners: (0..layout.owners).map(|_| Owner::default()).collect(),
             owned: (0..layout.owned).map(|_| OwnedBlock::default()).collect(),
+            are_fresh: true,
         }
+    }
+
+    /// An allocator over them, without any memory yet. The first one does not look at the words,
+    /// half a gigabyte for a large machine.
+    ///
+    /// # Errors
+    /// As [`Allocator::new`].
+    pub fn allocator<'a, P: Platform>(
+        &'a mut self,
+        machine: &Machine<'a>,
+        policy: Policy,
+        platform: P,
+    ) -> Result<Allocator<'a, P>, MachineError> {
+        if !self.are_fresh {
+            return Allocator::new(machine, policy, self.metadata(), platform);
+        }
+        // SAFETY: (1) `new` made all in their default state, and who is given them takes
+        // `are_fresh` away.
+        unsafe { new_over_fresh(machine, policy, self.metadata(), platform) }
     }
 
     /// As an allocator takes them.
     pub fn metadata(&mut self) -> Metadata<'_> {
-        let Records { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned } =
-            self;
+        self.are_fresh = false;
+        let Records { zones, pcps, words, blocks, slots, nodes, zonelist, numa, .. } = self;
+        let Records { owners, owned, .. } = self;
         Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned }
     }
 }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-use zonal_core::alloc::{Allocator, OnlineError};
+use zonal_core::alloc::{OnlineError, new_over_fresh};
 use zonal_core::early::{Early, EarlyError, Want};
 use zonal_core::machine::{Layout, Machine, MachineError, ZoneSpec};
 use zonal_core::policy::Policy;
@@ -224,7 +224,8 @@ pub fn run(info: usize) -> Result<Boot, BootError> {
     let memory = unsafe { core::slice::from_raw_parts_mut(at as *mut MaybeUninit<u8>, bytes) };
     let start = arch::now();
     let metadata = layout.carve(memory)?;
-    let allocator = Allocator::new(&machine, policy, metadata, kernel::platform())?;
+    // SAFETY: (1) `carve` leaves every record in its default state.
+    let allocator = unsafe { new_over_fresh(&machine, policy, metadata, kernel::platform()) }?;
     let made = arch::now();
     let handed = match command.has("deferred") {
         true => early.hand_over_deferred(&allocator)?,

@@ -18,7 +18,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 /// What a kernel calls.
 pub struct Calls {
     pub layout: fn(&Machine<'_>, &Policy) -> Result<Layout, MachineError>,
-    pub start: for<'a> fn(&Machine<'a>, &Policy, Metadata<'a>) -> Option<Pages<'a>>,
+    pub start: for<'a> unsafe fn(&Machine<'a>, &Policy, Metadata<'a>) -> Option<Pages<'a>>,
     pub alloc: fn(&Pages<'_>, Order, Gfp) -> Option<Pfn>,
     pub free: fn(&Pages<'_>, Pfn, Order) -> bool,
 }

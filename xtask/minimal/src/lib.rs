@@ -2,7 +2,7 @@
 #![no_std]
 #![deny(unsafe_code)]
 
-use zonal_core::alloc::{Allocator, Request, hot};
+use zonal_core::alloc::{Allocator, Request, hot, new_over_fresh};
 use zonal_core::gfp::Gfp;
 use zonal_core::machine::{Layout, Machine, MachineError, Metadata};
 use zonal_core::platform::{FixedPolicy, Platform};
@@ -58,12 +58,17 @@ pub fn layout(machine: &Machine<'_>, policy: &Policy) -> Result<Layout, MachineE
 }
 
 /// An allocator over the metadata, with all memory of its first zone.
-pub fn start<'a>(
+///
+/// # Safety
+/// 1. Every record is in its default state, as `Layout::carve` leaves it.
+#[allow(unsafe_code)]
+pub unsafe fn start<'a>(
     machine: &Machine<'a>,
     policy: &Policy,
     metadata: Metadata<'a>,
 ) -> Option<Pages<'a>> {
-    let pages = Allocator::new(machine, *in_force(policy), metadata, Home).ok()?;
+    // SAFETY: (1) the caller's contract.
+    let pages = unsafe { new_over_fresh(machine, *in_force(policy), metadata, Home) }.ok()?;
     let zone = machine.zones.first()?;
     let range = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.present);
     pages.online(ZoneId(0), range).ok()?;

@@ -75,7 +75,7 @@ pub use handover::HandedOver;
 pub use held::Held;
 pub use node_ops::background::{BackgroundReclaimer, NAP_NS, Next};
 pub use node_ops::widen::WOKEN_SOON_NS;
-pub use raw::{Raw, new_over_zeros};
+pub use raw::{Raw, new_over_fresh};
 #[cfg(feature = "history")]
 pub use recorded::RecordedRun;
 pub use request::{AllocError, FreeError, Refusal, Request};

@@ -79,24 +79,26 @@ impl<'s, 'a, P: Platform> Raw<'s, 'a, P> {
     }
 }
 
-/// As [`Allocator::new`], over page words that are zero, as
-/// [`Layout::carve`](crate::machine::Layout::carve) leaves them: they are not looked at. Where the
-/// system makes zeros when they are first touched, as behind `mmap`, words of pages that nobody
-/// asks for never come.
+/// As [`Allocator::new`], over records in their default state, as [`Layout::carve`] and
+/// [`Layout::carve_zeroed`](crate::machine::Layout::carve_zeroed) leave them: none is looked at
+/// before it is used. Where the system makes zeros when they are first touched, as behind `mmap`,
+/// words of pages that nobody asks for never come.
+///
+/// [`Layout::carve`]: crate::machine::Layout::carve
 ///
 /// # Safety
-/// 1. Every word of `metadata.words` is zero. Another one says who has its page, which would have
-///    two owners then.
+/// 1. Every record is in its default state, and every page word is zero. Another word says who has
+///    its page, and another record where its pages are: they would have two owners.
 ///
 /// # Errors
 /// As [`Allocator::new`].
-pub unsafe fn new_over_zeros<'a, P: Platform>(
+pub unsafe fn new_over_fresh<'a, P: Platform>(
     machine: &Machine<'a>,
     policy: Policy,
     metadata: Metadata<'a>,
     platform: P,
 ) -> Result<Allocator<'a, P>, MachineError> {
-    setup::new_over_zeros(machine, policy, metadata, platform)
+    setup::new_over_fresh(machine, policy, metadata, platform)
 }
 
 #[cfg(test)]

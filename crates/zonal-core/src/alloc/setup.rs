@@ -5,6 +5,7 @@ use super::plain::Plain;
 use super::tables::{Events, Tables};
 use super::tunables::Tunables;
 use crate::frame::Frames;
+use crate::machine::carve::reset;
 use crate::machine::depots::ZoneDepots;
 use crate::machine::{Layout, Machine, MachineError, Metadata, PcpOrder, ZoneSpec, zonelists};
 use crate::pcp::lists::ListMap;
@@ -23,7 +24,7 @@ impl<'a, P: Platform> Allocator<'a, P> {
     /// An allocator for `machine` over `metadata`, without any memory yet: bring it online zone by
     /// zone, then call [`setup`](Self::setup). Whatever the records hold is forgotten, so those of
     /// an allocator that is gone serve another one. For that each page word is looked at, which
-    /// [`new_over_zeros`](super::new_over_zeros) does not.
+    /// [`new_over_fresh`](super::new_over_fresh) does not.
     ///
     /// # Errors
     /// [`MachineError`] where the machine cannot be or the metadata is too small for it.
@@ -41,16 +42,15 @@ impl<'a, P: Platform> Allocator<'a, P> {
     }
 }
 
-/// As [`Allocator::new`], over page words that are zero, which are not looked at.
+/// As [`Allocator::new`], over records that nobody has used.
 #[inline(always)]
-pub(super) fn new_over_zeros<'a, P: Platform>(
+pub(super) fn new_over_fresh<'a, P: Platform>(
     machine: &Machine<'a>,
     policy: Policy,
-    mut metadata: Metadata<'a>,
+    metadata: Metadata<'a>,
     platform: P,
 ) -> Result<Allocator<'a, P>, MachineError> {
     accepted::<P>(machine, &policy, &metadata)?;
-    forget(&mut metadata);
     made(machine, &policy, metadata, platform)
 }
 
@@ -82,9 +82,6 @@ fn forget_words(words: &mut [AtomicU64]) {
 /// written, and the zonelists.
 #[inline(never)]
 fn forget(metadata: &mut Metadata<'_>) {
-    fn reset<T: Default>(records: &mut [T]) {
-        records.iter_mut().for_each(|record| *record = T::default());
-    }
     reset(metadata.zones);
     reset(metadata.pcps);
     reset(metadata.nodes);

@@ -181,11 +181,28 @@ impl<'a> Knife<'a> {
     /// Records in their default state, from the front.
     fn written<T: Default>(&mut self, count: usize) -> &'a mut [T] {
         let cells = self.cells::<T>(count);
-        for cell in &mut *cells {
-            cell.write(T::default());
-        }
+        write_defaults(cells);
         // SAFETY: (1) each was written just now (CARVE-3).
         unsafe { cells.assume_init_mut() }
+    }
+}
+
+/// Brings records into their default state, whatever they are in.
+pub(crate) fn reset<T: Default>(records: &mut [T]) {
+    // SAFETY: (1) borrowed here, and each is written again below: no record's default panics.
+    // Records have nothing to drop but in models of interleavings.
+    unsafe { core::ptr::drop_in_place(records) };
+    let cells = core::ptr::from_mut(records) as *mut [MaybeUninit<T>];
+    // SAFETY: (1) the same records, which are borrowed here; (2) a `MaybeUninit` may have any
+    // bytes; (3) each has a record again when the borrow ends (CARVE-3).
+    write_defaults(unsafe { &mut *cells });
+}
+
+/// One copy for records that are cut and for those that are used again, made where they stay.
+#[inline(never)]
+fn write_defaults<T: Default>(cells: &mut [MaybeUninit<T>]) {
+    for cell in cells {
+        cell.write(T::default());
     }
 }
 

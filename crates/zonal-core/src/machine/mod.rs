@@ -4,7 +4,7 @@
 //! each kind that takes, makes them where it likes or cuts them from one piece of memory
 //! ([`Layout::carve`]), and hands them over as [`Metadata`].
 
-mod carve;
+pub(crate) mod carve;
 pub(crate) mod depots;
 mod spec;
 pub(crate) mod zonelists;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zonal_core::alloc::{Allocator, Sysctl};
+use zonal_core::alloc::Sysctl;
 use zonal_core::machine::{Layout, ZoneSpec};
 use zonal_core::policy::walk::ReclaimUnit;
 use zonal_core::policy::{MinFreeRule, Policy};
@@ -63,7 +63,7 @@ impl Setup {
         let model = Model::new(&ends, (unit, list_of), Disk::new(disk, *scale, self.seed), *scale);
         let platform = CachePlatform::new(machine, node_of, model, *scale);
         let allocator: Arc<CacheAllocator<'_>> =
-            Arc::new(Allocator::new(&described, self.policy, records.metadata(), platform)?);
+            Arc::new(records.allocator(&described, self.policy, platform)?);
         for (id, zone) in zones.iter().enumerate() {
             let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
             allocator.online(ZoneId(id as u16), pages)?;

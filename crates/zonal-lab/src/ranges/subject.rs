@@ -88,7 +88,7 @@ pub(super) fn with<T>(
     };
     let layout = Layout::of(&machine, &policy)?;
     let mut records = Records::new(&layout);
-    let core = Allocator::new(&machine, policy, records.metadata(), OneCpu)?;
+    let core = records.allocator(&machine, policy, OneCpu)?;
     core.online(ZONE, Pfn(0)..Pfn(pages)).map_err(|error| LabError::Plan(error.to_string()))?;
     core.setup();
     // All keep the same pages back.

@@ -1,6 +1,5 @@
 //! Parameters of a run, and the machine at its start.
 
-use zonal_core::alloc::Allocator;
 use zonal_core::machine::{self as core_machine, Layout, ZoneSpec};
 use zonal_core::policy::Policy;
 use zonal_core::types::{NodeId, Pfn, ZoneId, ZoneKind};
@@ -101,7 +100,7 @@ impl Spec {
         let layout = Layout::of(&described, &self.policy)?;
         let mut records = Records::try_new(&layout)?;
         let platform = VirtualPlatform::new(machine, described.zones.len());
-        let allocator = Allocator::new(&described, self.policy, records.metadata(), platform)?;
+        let allocator = records.allocator(&described, self.policy, platform)?;
         for (id, zone) in described.zones.iter().enumerate() {
             let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
             match deferred {

@@ -205,7 +205,8 @@ impl Plan {
     /// If the machine cannot be.
     pub fn allocator<'a>(&'a self, records: &'a mut Records) -> Result<Rebuilt<'a>, ReplayError> {
         let script = Script::new(self.zones.len(), self.cpus.len() as u32);
-        let allocator = Allocator::new(&self.machine(), self.policy, records.metadata(), script)
+        let allocator = records
+            .allocator(&self.machine(), self.policy, script)
             .map_err(ReplayError::Machine)?;
         Ok(Rebuilt { allocator })
     }

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use zonal_core::alloc::{OnlineError, new_over_zeros};
+use zonal_core::alloc::{OnlineError, new_over_fresh};
 use zonal_core::machine::{Machine, Metadata};
 use zonal_core::policy::Policy;
 use zonal_core::types::{NodeId, PAGE_SIZE, Pfn, ZoneId};
@@ -100,9 +100,9 @@ pub(super) fn bring_up(
     platform: ProcessPlatform,
     deferred: bool,
 ) -> Result<PoolAllocator, BuildError> {
-    // SAFETY: (1) a pool's words are those of its own fresh mapping, which nobody has written to
-    // (`Records::tables`, POOL-2).
-    let allocator = unsafe { new_over_zeros(machine, policy, metadata, platform) }?;
+    // SAFETY: (1) a pool's records are in its own fresh mapping: `Records::tables` has put them
+    // into their default state, and nobody has written to the words (POOL-2).
+    let allocator = unsafe { new_over_fresh(machine, policy, metadata, platform) }?;
     for (id, zone) in machine.zones.iter().enumerate() {
         let id = ZoneId(id as u16);
         let pages = Pfn(zone.start_pfn)..Pfn(zone.start_pfn + zone.spanned);
