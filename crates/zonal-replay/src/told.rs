@@ -11,7 +11,7 @@ use crate::advise::policy_of;
 use crate::facts::{Fact, FactKind, Facts};
 use crate::moves::total;
 use crate::program::Program;
-use crate::zones::{FreeBlocks, ZoneAt, ZoneMap, polled_zone};
+use crate::zones::{FreeBlocks, ZoneMap, polled_zone};
 
 /// Recorded actions of the kernel that a model uses, beyond allocations, frees and `zoneinfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -92,16 +92,8 @@ impl Recorded {
     /// depends on these alone.
     fn with_blocktypes(self, machine: &MachineDescription, program: &Program) -> Recorded {
         let map = ZoneMap::new(machine);
-        let is_short = |(index, zone): (usize, &ZoneAt)| {
-            let own = program.kernel.iter().filter(|((of, _), _)| *of == Some(index));
-            let taken: u64 = own.map(|(_, own)| own.refill_pages + own.direct_pages).sum();
-            let free = FreeBlocks::of(machine, (zone.node, &zone.kind));
-            free.is_some_and(|free| match free.pageblocks() {
-                0 => true,
-                blocks => blocks.saturating_mul(FreeBlocks::PAGEBLOCK) < taken,
-            })
-        };
-        let is_short = map.zones().iter().enumerate().any(is_short);
+        let is_short = |index: usize| few_blocks(machine, program, (index, &map)).is_some();
+        let is_short = (0..map.zones().len()).any(is_short);
         Recorded { blocktypes: self.blocktypes || is_short, ..self }
     }
 
@@ -116,6 +108,22 @@ impl Recorded {
         ];
         all.into_iter().filter(|(told, _)| *told).map(|(_, name)| name).collect()
     }
+}
+
+/// The free blocks of a zone at the start, where pageblocks are few among them: none, or less
+/// memory than the recording takes off the zone's buddy.
+pub(crate) fn few_blocks(
+    machine: &MachineDescription,
+    program: &Program,
+    (index, map): (usize, &ZoneMap),
+) -> Option<FreeBlocks> {
+    let zone = &map.zones()[index];
+    let own = program.kernel.iter().filter(|((of, _), _)| *of == Some(index));
+    let taken: u64 = own.map(|(_, own)| own.refill_pages + own.direct_pages).sum();
+    FreeBlocks::of(machine, (zone.node, &zone.kind)).filter(|free| match free.pageblocks() {
+        0 => true,
+        blocks => blocks.saturating_mul(FreeBlocks::PAGEBLOCK) < taken,
+    })
 }
 
 /// Blocks that refills fetched since the start.

@@ -9,11 +9,13 @@
 //! | all others that the trace allocates | they came out of the buddy | free |
 //! | frames the trace never names | to make up the recorded totals | free, in use, or absent |
 //!
-//! Free pages come in the blocks that `pagetypeinfo` and `buddyinfo` tell of, by type and order, as
+//! Unnamed free pages come as whole 4 MiB blocks where the trace touches nothing, unnamed pages in
+//! use from around those it touches: the free blocks that the trace uses stay as small as its own
+//! frames make them, and small blocks go first (LB B.6). Where a zone has few free pageblocks,
+//! free pages come in the blocks that `pagetypeinfo` and `buddyinfo` tell of, by type and order, as
 //! near as named ones allow (`shape`): a request that may not mix types passes a zone by that has
 //! neither pages of its type nor a free pageblock, and each that does so finds a list empty, which
-//! raises the limit of its CPU (LB B.7, E.6). Without these files they come as whole 4 MiB blocks
-//! where the trace touches nothing. Unnamed pages in use come from around those it touches.
+//! raises the limit of its CPU (LB B.7, E.6).
 //!
 //! # What is not known
 //! The order of blocks on the buddy's lists; the migratetypes of pageblocks that the trace
@@ -39,8 +41,8 @@ use crate::build::{Rebuilt, Script};
 use crate::error::ReplayError;
 use crate::facts::Shown;
 use crate::program::{self, Origin, Program};
-use crate::told::{ListKey, StartList};
-use crate::zones::{FreeBlocks, ZoneAt, ZoneMap, polled_zone};
+use crate::told::{ListKey, StartList, few_blocks};
+use crate::zones::{FreeBlocks, ZoneMap, polled_zone};
 
 /// Unnamed pages in use come online in blocks of this order, unnamed free ones of the largest.
 const HELD_ORDER: u32 = 9;
@@ -51,7 +53,7 @@ const CHUNK: usize = Order::MAX.pages() as usize;
 struct Totals {
     managed: u64,
     free: u64,
-    /// Its free blocks, if a file says.
+    /// Its free blocks, if a file says and pageblocks are few.
     blocks: Option<FreeBlocks>,
     pagesets: Vec<Pageset>,
 }
@@ -131,7 +133,8 @@ pub fn bring_up(
             tag_as_recorded(rebuilt, shown, map);
         }
     }
-    let all: Vec<Totals> = map.zones().iter().map(|zone| totals(machine, zone)).collect();
+    let zones = (0..map.zones().len()).map(|index| totals(machine, program, (index, map)));
+    let all: Vec<Totals> = zones.collect();
     let roomiest = (0..all.len()).max_by_key(|index| all[*index].free);
     for (index, (zone, mut totals)) in map.zones().iter().zip(all).enumerate() {
         let spanned = (zone.end - zone.start) as usize;
@@ -224,14 +227,19 @@ fn arm_expiry(allocator: &Allocator<'_, Script>, zone: ZoneId, cpu: CpuId) {
 }
 
 /// The recorded totals of a zone at the start.
-fn totals(machine: &MachineDescription, at: &ZoneAt) -> Totals {
+fn totals(
+    machine: &MachineDescription,
+    program: &Program,
+    (index, map): (usize, &ZoneMap),
+) -> Totals {
+    let at = &map.zones()[index];
     let Some(zone) = machine.zone(at.node, &at.kind) else { return Totals::default() };
     let (managed, free, pagesets) =
         match machine.start.as_ref().and_then(|sample| polled_zone(sample, zone)) {
             Some(polled) => (polled.managed, polled.free, &polled.pagesets),
             None => (zone.managed, zone.free, &zone.pagesets),
         };
-    let blocks = FreeBlocks::of(machine, (at.node, &at.kind));
+    let blocks = few_blocks(machine, program, (index, map));
     Totals { managed, free, blocks, pagesets: pagesets.clone() }
 }
 
