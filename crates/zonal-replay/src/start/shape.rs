@@ -93,18 +93,23 @@ impl Fates {
         if own.mergeable() { own as usize } else { Migratetype::Movable as usize }
     }
 
+    /// Order of the largest block that begins at a frame, ends by `end` and is all of one fate.
+    fn largest_at(&self, at: usize, end: usize, fate: Fate) -> Option<usize> {
+        let fits = |order: &usize| {
+            let pages = 1 << order;
+            (self.start as usize + at).is_multiple_of(pages)
+                && at + pages <= end
+                && self.fates[at..at + pages].iter().all(|own| *own == fate)
+        };
+        (0..ORDERS).take_while(fits).last()
+    }
+
     /// Type and order of each free block from a frame on, as a buddy allocator merges them.
     fn pieces(&self, at: usize, count: usize, frames: &Frames<'_>) -> Vec<(usize, usize)> {
         let mut pieces = Vec::new();
         let (mut from, end) = (at, at + count);
         while from < end {
-            let fits = |order: &usize| {
-                let pages = 1 << order;
-                (self.start as usize + from).is_multiple_of(pages)
-                    && from + pages <= end
-                    && self.fates[from..from + pages].iter().all(|fate| *fate == Fate::Free)
-            };
-            match (0..ORDERS).take_while(fits).last() {
+            match self.largest_at(from, end, Fate::Free) {
                 Some(order) => {
                     pieces.push((self.type_at(from, frames), order));
                     from += 1 << order;
@@ -213,16 +218,11 @@ impl Fates {
         }
     }
 
-    /// The undecided frames of a chunk that the trace touches.
+    /// The undecided frames of a chunk that the trace touches, so not all of it.
     fn cells_in(&self, chunk: usize, frames: &Frames<'_>, cells: &mut [Cells; TYPES]) {
         let (mut at, end) = (chunk, chunk + CHUNK);
         while at < end {
-            let fits = |order: &usize| {
-                let pages = 1 << order;
-                (at - chunk).is_multiple_of(pages)
-                    && self.fates[at..at + pages].iter().all(|fate| *fate == Fate::Absent)
-            };
-            let Some(order) = (0..ORDERS - 1).take_while(fits).last() else {
+            let Some(order) = self.largest_at(at, end, Fate::Absent) else {
                 at += 1;
                 continue;
             };
