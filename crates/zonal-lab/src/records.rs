@@ -94,8 +94,9 @@ impl Records {
     /// As an allocator takes them.
     pub fn metadata(&mut self) -> Metadata<'_> {
         self.are_fresh = false;
-        let Records { zones, pcps, words, blocks, slots, nodes, zonelist, numa, .. } = self;
-        let Records { owners, owned, .. } = self;
+        let Records {
+            zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned, ..
+        } = self;
         Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned }
     }
 }
