@@ -224,7 +224,7 @@ impl<'a> Bench<'a> {
         let mut cut_at = None;
         let (begin, ticks) = (Instant::now(), self.ticks()?);
         let (reclaimers_ns, read_kib) = (self.reclaimers_ns(), read_kib());
-        let (times, all) = (self.times(), busy_ticks());
+        let stat = host_stat();
         let mut load = Load::start(&self.args.command, None, Output::Dropped)?;
         load.wait(self.args.duration, &self.signals.load, &mut || {
             cut_at = above_limit();
@@ -237,17 +237,24 @@ impl<'a> Bench<'a> {
         load.end(&self.signals.load)?;
         let hz = rustix::param::clock_ticks_per_second() as f64;
         let cpu_s = (self.ticks()? - ticks) as f64 / hz;
-        let all = busy_ticks().zip(all).map_or(0, |(now, before)| now.saturating_sub(before));
+        let stat = host_stat().zip(stat);
         if let Some(status) = failed {
             bail!("the command ended with {status}: runs that fail are not compared");
         }
-        let reclaim_s = self.reclaimers_ns().saturating_sub(reclaimers_ns) as f64 / 1e9;
+        let reclaim_ns = self.reclaimers_ns().saturating_sub(reclaimers_ns);
         let read = read_kib.zip(self::read_kib()).map(|(before, now)| now.saturating_sub(before));
         let read_gib = read.map(|kib| kib as f64 / f64::from(1 << 20));
-        let times = self.times().zip(times).map(|(now, before)| now.since(before));
-        let cpu_s = cpu_s + reclaim_s;
+        let all =
+            stat.as_ref().and_then(|(now, before)| Some(busy(now)?.saturating_sub(busy(before)?)));
+        // Of the host, as in a recording: a load may have daemons, which are no children.
+        let stat = stat.filter(|_| self.args.duration.is_none());
+        let times = stat.and_then(|(now, before)| {
+            let times = HostTimes::parse(&now)?.since(HostTimes::parse(&before)?);
+            Some(times.without(reclaim_ns))
+        });
+        let cpu_s = cpu_s + reclaim_ns as f64 / 1e9;
         let run = Run { cpu_s, elapsed_s, metric: None, times, read_gib, probe_p99_us };
-        let elsewhere_s = (all as f64 / hz - cpu_s).max(0.0);
+        let elsewhere_s = (all.unwrap_or(0) as f64 / hz - cpu_s).max(0.0);
         Ok(Once { run, elsewhere_s, is_cut: cut_at.is_some() })
     }
 
@@ -271,17 +278,6 @@ impl<'a> Bench<'a> {
             Some(_) => 0,
             None => Roots::default().reclaimers().values().sum(),
         }
-    }
-
-    /// Where the CPUs' time went so far, without reclaim. Of the host, as in a recording: a load
-    /// may have daemons, which are no children.
-    fn times(&self) -> Option<HostTimes> {
-        if self.args.duration.is_some() {
-            return None;
-        }
-        let host = HostTimes::parse(&fs::read_to_string("/proc/stat").ok()?)?;
-        let system_us = host.system_us.saturating_sub(self.reclaimers_ns() / 1000);
-        Some(HostTimes { system_us, ..host })
     }
 
     /// Processor time so far, in ticks: of children that ended, or of the host.
@@ -308,9 +304,9 @@ fn children(stat: &str) -> Option<u64> {
     sum(&fields, &CHILDREN)
 }
 
-/// Processor time of this host so far, in ticks.
-fn busy_ticks() -> Option<u64> {
-    busy(&fs::read_to_string("/proc/stat").ok()?)
+/// `/proc/stat`.
+fn host_stat() -> Option<String> {
+    fs::read_to_string("/proc/stat").ok()
 }
 
 /// Processor time of all CPUs that was not idle, by `/proc/stat`.

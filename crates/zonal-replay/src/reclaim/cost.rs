@@ -226,11 +226,8 @@ impl Reclaim {
             return Spent::new(elapsed_s * 1e6, 0.0, Some(times), lone);
         }
         let waits = self.waits.unwrap_or_default();
-        let threads_us = (self.counters.background_ns + self.counters.compaction_ns) / 1000;
-        let times = waits.times.map(|times| HostTimes {
-            system_us: times.system_us.saturating_sub(threads_us),
-            ..times
-        });
+        let threads_ns = self.counters.background_ns + self.counters.compaction_ns;
+        let times = waits.times.map(|times| times.without(threads_ns));
         Spent::new(self.seconds * 1e6, waits.disk_us as f64, times, lone)
     }
 

@@ -62,15 +62,22 @@ impl Readers {
     }
 
     fn close(&mut self) {
-        self.busiest += self.at_once.values().max().copied().unwrap_or(0);
-        self.all += self.at_once.drain().map(|(_, pages)| pages).sum::<u64>();
+        (self.busiest, self.all) = self.sums();
+        self.at_once.clear();
+    }
+
+    /// Read by the busiest thread of each window, and by all, with the window that is open.
+    fn sums(&self) -> (u64, u64) {
+        let open = || self.at_once.values();
+        (self.busiest + open().max().unwrap_or(&0), self.all + open().sum::<u64>())
     }
 
     /// The share of what readers wait and do that is elapsed time; all of it, where none was seen.
     pub fn lone_share(&self) -> f64 {
-        let mut whole = self.clone();
-        whole.close();
-        if whole.all == 0 { 1.0 } else { whole.busiest as f64 / whole.all as f64 }
+        match self.sums() {
+            (_, 0) => 1.0,
+            (busiest, all) => busiest as f64 / all as f64,
+        }
     }
 
     /// Time in which threads that read files moved pages together by themselves.

@@ -39,6 +39,12 @@ impl HostTimes {
             system_us: self.system_us.saturating_sub(before.system_us),
         }
     }
+
+    /// Without what the kernel's own threads took of it.
+    #[must_use]
+    pub fn without(self, threads_ns: u64) -> HostTimes {
+        HostTimes { system_us: self.system_us.saturating_sub(threads_ns / 1000), ..self }
+    }
 }
 
 #[cfg(test)]
