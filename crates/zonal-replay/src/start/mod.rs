@@ -24,6 +24,7 @@
 //! assumed); how far a CPU's tuning was between two doublings.
 
 mod cached;
+mod limit;
 mod sampled;
 mod shape;
 
@@ -36,6 +37,7 @@ use zonal_core::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use zonal_trace::{MachineDescription, Pageset};
 
 use self::cached::{Cached, Chooser};
+use self::limit::Limit;
 pub use self::sampled::machine;
 use crate::build::{Rebuilt, Script};
 use crate::error::ReplayError;
@@ -165,7 +167,7 @@ pub fn bring_up(
 pub struct Warm {
     zone: ZoneId,
     cpu: CpuId,
-    high: u32,
+    high: Limit,
     alloc_factor: u32,
     /// Frame and list.
     pages: Vec<(u64, usize)>,
@@ -199,7 +201,8 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
             closed.refilled(list, sink);
         }
         let alloc_factor = (*alloc_factor).min(scale_max.into()) as u8;
-        let (count, high) = (closed.count().get(), *high);
+        let (_, min, max) = record.pcp_sizes();
+        let (count, high) = (closed.count().get(), high.under((min, max)));
         let state = PcpState { count, high, alloc_factor, ..closed.state() };
         closed.set_state(&state);
         drop(closed);
@@ -360,7 +363,7 @@ impl Fates {
                 pages.push((pfn, list));
             }
             let (zone, cpu) = (ZoneId(zone as u16), CpuId(set.cpu));
-            let (high, alloc_factor) = (set.high as u32, chooser.alloc_factor(zone.0.into(), set));
+            let (high, alloc_factor) = (Limit::of(set), chooser.alloc_factor(zone.0.into(), set));
             lists.push(Warm { zone, cpu, high, alloc_factor, pages });
         }
         lists

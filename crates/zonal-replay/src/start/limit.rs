@@ -1,0 +1,64 @@
+//! The limit of a CPU's lists at the start, under other settings than the recorded ones.
+
+use zonal_trace::Pageset;
+
+/// A recorded limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limit {
+    high: u32,
+    /// Its lower and upper bound, from 6.7 on (LB E.4).
+    bounds: Option<(u32, u32)>,
+}
+
+impl Limit {
+    pub(super) fn of(set: &Pageset) -> Limit {
+        let bounds = set.high_min.zip(set.high_max);
+        let bounds = bounds.map(|(min, max)| (min as u32, max as u32));
+        Limit { high: set.high as u32, bounds }
+    }
+
+    /// `high` under these bounds. A lower bound holds the limit up: where it is lower now than in
+    /// the recording, only what tuning had added to it stays. A limit below its bound was not asked
+    /// for since lists were kept short, and the next free raises it.
+    pub(super) fn under(self, (min, max): (u32, u32)) -> u32 {
+        let Limit { high, bounds: Some((low, top)) } = self else { return self.high };
+        let now = min.min(max);
+        match low.min(top) {
+            then if now < then && then <= high => now + high.saturating_sub(low),
+            _ => high,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn under(high: u32, then: (u32, u32), now: (u32, u32)) -> u32 {
+        Limit { high, bounds: Some(then) }.under(now)
+    }
+
+    #[test]
+    fn under_the_recorded_bounds_it_is_as_recorded() {
+        for high in [0, 252, 905, 1_500, 4_000, 9_999] {
+            for bounds in [(905, 4_000), (905, 905), (573_027, 337_885)] {
+                assert_eq!(under(high, bounds, bounds), high);
+            }
+            assert_eq!(Limit { high, bounds: None }.under((1, 2)), high);
+        }
+    }
+
+    #[test]
+    fn a_lower_bound_that_falls_takes_what_it_held_up_and_leaves_what_tuning_added() {
+        assert_eq!(under(1_500, (905, 4_000), (100, 4_000)), 695);
+        assert_eq!(under(905, (905, 4_000), (100, 4_000)), 100);
+        // Recorded under a `min_free_kbytes` of 4 GiB: the lower bound is above the upper one.
+        assert_eq!(under(438_725, (573_027, 337_885), (8_380, 337_885)), 8_380);
+    }
+
+    #[test]
+    fn a_limit_below_its_bound_and_a_bound_that_rises_change_nothing() {
+        assert_eq!(under(252, (905, 4_000), (100, 4_000)), 252);
+        assert_eq!(under(1_500, (905, 4_000), (2_000, 4_000)), 1_500);
+    }
+}
