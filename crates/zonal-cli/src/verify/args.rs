@@ -29,6 +29,12 @@ pub struct VerifyArgs {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]
     pub recordings: u8,
 
+    /// A command for `sh` before each run, recorded or not, such as
+    /// 'sync; echo 1 > /proc/sys/vm/drop_caches', so that all of them begin alike. It is neither
+    /// timed nor recorded, and the setting is not on meanwhile.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "duration")]
+    pub prepare: Option<String>,
+
     /// A command that prints the load's own figure after each run; its last number is taken, and
     /// less is better. The verdict is then about this figure.
     #[arg(long, value_name = "COMMAND")]

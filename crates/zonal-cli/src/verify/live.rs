@@ -85,7 +85,32 @@ impl<'a> Bench<'a> {
     pub fn load(&self) -> String {
         match self.args.duration {
             Some(time) => format!("whatever ran, {:.1} s", time.as_secs_f64()),
-            None => self.args.command.join(" "),
+            None => {
+                let before =
+                    self.args.prepare.iter().map(|own| format!(" (before each run: {own})"));
+                self.args.command.join(" ") + &before.collect::<String>()
+            }
+        }
+    }
+
+    /// Makes the host ready for a run.
+    ///
+    /// # Errors
+    /// A command that fails, or an interruption.
+    fn prepare(&self) -> anyhow::Result<()> {
+        let Some(command) = &self.args.prepare else { return Ok(()) };
+        let words = ["sh", "-c", command].map(str::to_owned);
+        let mut own = Load::start(&words, None, Output::Dropped)?;
+        own.wait(None, &self.signals.load, &mut || true)?;
+        let failed = own.failed();
+        own.end(&self.signals.load)?;
+        self.check()?;
+        match failed {
+            Some(status) => bail!(
+                "--prepare {command}: ended with {status}; expected success, because runs that \
+                 begin unlike are not compared"
+            ),
+            None => Ok(()),
         }
     }
 
@@ -165,6 +190,7 @@ impl<'a> Bench<'a> {
             command: command.clone(),
             ..RecordArgs::to(self.directory.path().join(name))
         };
+        self.prepare()?;
         let setting = (arm == Arm::Tried).then_some((&*self.file, &*self.args.setting.value));
         let signals = (&self.signals.load, record::Signals::Trial(&self.signals.all));
         let made = record::make(&args, signals, setting, Output::Dropped);
@@ -182,6 +208,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// A load that fails, or an interruption.
     pub fn warm_up(&mut self) -> anyhow::Result<(Run, f64)> {
+        self.prepare()?;
         let Once { run, elsewhere_s, .. } = self.once(None)?;
         self.check()?;
         Ok((run, elsewhere_s))
@@ -199,6 +226,7 @@ impl<'a> Bench<'a> {
         limit_us: Option<f64>,
     ) -> anyhow::Result<Run> {
         self.check()?;
+        self.prepare()?;
         if arm == Arm::Tried {
             guard.set(&self.file, &self.args.setting.value)?;
         }

@@ -72,15 +72,16 @@ fn a_setting_is_tried_and_everything_is_as_before() {
     assert_eq!(kept, json);
     assert!(stderr(&output).contains("nothing is written, the verdict is `no difference`"));
 
-    // Once for nothing, once timed, recorded, in blocks of three, recorded.
+    // Once for nothing, once timed, recorded, in blocks of three, with the setting for nothing,
+    // recorded.
     let seen = fs::read_to_string(&seen).unwrap();
     let seen: Vec<&str> = seen.lines().collect();
-    assert_eq!(seen.len(), 1 + 1 + 1 + 15 + 1);
+    assert_eq!(seen.len(), 1 + 1 + 1 + 15 + 1 + 1);
     assert_eq!(seen[..3], [now.as_str(); 3], "the first runs are as it is");
     for block in seen[3..18].chunks(3) {
         assert_eq!(block.iter().filter(|seen| **seen == value).count(), 1, "{seen:?}");
     }
-    assert_eq!(seen[18], value, "the last recording is with the setting");
+    assert_eq!(seen[18..], [value.as_str(); 2], "the last recording is with the setting");
 }
 
 #[test]
@@ -104,6 +105,40 @@ fn a_setting_that_hurts_is_tried_once_and_refuted() {
     assert_eq!(json["verdict"], "refuted");
     assert!(json["reason"].as_str().unwrap().starts_with("it hurts: the load's own figure was"));
     assert_eq!(json["measured"]["runs"][1], 1);
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn each_run_is_prepared_and_what_cannot_be_prepared_is_not_compared() {
+    if !can_record() {
+        return;
+    }
+    let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let seen = directory.path().join("seen");
+    let before = settings();
+    let (now, value) = other();
+    // A file from before the run, with what it was made under, for the load to take.
+    let ready = directory.path().join("ready");
+    let prepare = format!("test ! -e {0} && cp {INTERVAL} {0}", ready.display());
+    let load = format!("cat {0} >> {1} && rm {0}", ready.display(), seen.display());
+    let run = |prepare: &str| {
+        let mut command = verify(&value);
+        command.args(["--no-probe", "--prepare", prepare, "--", "sh", "-c", &load]);
+        command.output().unwrap()
+    };
+    let output = run(&prepare);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["load"], format!("sh -c {load} (before each run: {prepare})"));
+    let seen = fs::read_to_string(&seen).unwrap();
+    // For nothing and timed, recorded, 15 runs, and with the setting for nothing and recorded.
+    assert_eq!(seen.lines().count(), 2 + 1 + 15 + 2);
+    assert!(seen.lines().all(|own| own == now), "the setting is on for the load alone: {seen}");
+
+    let output = run("exit 3");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--prepare exit 3: ended with exit status: 3"));
     assert_eq!(settings(), before);
 }
 

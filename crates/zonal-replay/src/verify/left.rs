@@ -13,9 +13,9 @@ pub(super) fn left_in_memory(recorded: Option<Interval>, now: Option<Interval>) 
     is_less.then(|| {
         format!(
             "runs as it is read {:.2} GiB and its recordings {:.2}: they found in memory what a \
-             run with the setting had left there, and say nothing. Let the load drop its files \
-             first (posix_fadvise, or `dd if=FILE iflag=nocache count=0`), so that each run begins \
-             as the first one did",
+             run with the setting had left there, and say nothing. Let each run begin as the \
+             first one did: `--prepare 'sync; echo 1 > /proc/sys/vm/drop_caches'`, or a load that \
+             drops its own files first (posix_fadvise, `dd if=FILE iflag=nocache count=0`)",
             now.mid, recorded.mid
         )
     })

@@ -121,7 +121,12 @@ impl RecordError {
                 "; `mount -t tracefs tracefs /sys/kernel/tracing` mounts it where the kernel has it"
                     .to_owned()
             }
-            io::ErrorKind::OutOfMemory => "; `--buffer` sets smaller rings".to_owned(),
+            io::ErrorKind::OutOfMemory => {
+                "; the kernel gives rings no more than MemAvailable of /proc/meminfo, without what \
+                 `min_free_kbytes` keeps: `--buffer` sets smaller ones, and `sync; echo 1 > \
+                 /proc/sys/vm/drop_caches` first makes room that files take"
+                    .to_owned()
+            }
             _ => String::new(),
         }
     }
