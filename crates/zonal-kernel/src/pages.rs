@@ -50,7 +50,8 @@ pub fn free<P: Platform>(on: &Allocator<'_, P>, pages: Range<Pfn>) -> Result<(),
     }
     match on.ranges().free(pages.clone()) {
         Ok(()) => Ok(()),
-        Err(_) if cut_block(on, &pages) => on.ranges().free(pages),
+        // Pages that are none lie in a block as well, which is to stay one.
+        Err(_) if count > 0 && cut_block(on, &pages) => on.ranges().free(pages),
         Err(error) => Err(error),
     }
 }

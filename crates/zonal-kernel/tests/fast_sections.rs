@@ -21,7 +21,7 @@ struct PerCpu {
 }
 
 // SAFETY: (1) a test lets GS point to the memory of the CPU that its thread plays; (2) no code of a
-// test runs in a handler; (3) nor is there anything to mask.
+// test runs in a handler; (3) nor is there anything to mask; (4) `play` sets both.
 unsafe impl RunsSections for TestKernel {
     const OWN: i32 = std::mem::offset_of!(PerCpu, own) as i32;
 }
@@ -47,6 +47,15 @@ fn play(cpu: u32, per_cpu: &PerCpu) {
     assert_eq!(result, 0);
 }
 
+type Fast<'a> = FastPages<'a, TestKernel>;
+
+/// Tells a CPU its cell.
+fn tell(fast: &Fast<'_>, (cpu, per_cpu): (u32, &PerCpu)) -> Result<(), FastError> {
+    // SAFETY: (1) `play` lets GS point to the memory of the CPU; (2) a test has one `FastPages`;
+    // (3) one thread plays all CPUs of a test, and is in no section when it fences.
+    unsafe { fast.tell(CpuId(cpu), &per_cpu.own) }
+}
+
 fn kernel(has_sections: bool) -> TestKernel {
     TestKernel { has_sections, ..TestKernel::default() }
 }
@@ -65,9 +74,10 @@ fn the_same_calls_get_the_same_pages_by_sections_as_under_gates() {
             let fast = FastPages::new(on).unwrap();
             let cpus = [0, 1].map(|number| PerCpu { number, own: OwnCell::new() });
             for cpu in &cpus {
-                fast.tell(CpuId(cpu.number as u32), &cpu.own).unwrap();
+                tell(&fast, (cpu.number as u32, cpu)).unwrap();
             }
-            assert_eq!(fast.tell(CpuId(2), &cpus[0].own), Err(FastError::NoSuchCpu(CpuId(2))));
+            let none = tell(&fast, (2, &cpus[0]));
+            assert_eq!(none, Err(FastError::NoSuchCpu(CpuId(2))));
             Machine2::default().with_policy(kernel(false), policy, |gates| {
                 assert_eq!(FastPages::new(gates).err(), Some(FastError::NoSections));
                 same_pages(&fast, &cpus, gates);
@@ -76,7 +86,7 @@ fn the_same_calls_get_the_same_pages_by_sections_as_under_gates() {
     }
 }
 
-fn same_pages(fast: &FastPages<'_, TestKernel>, cpus: &[PerCpu; 2], gates: &Pages<'_>) {
+fn same_pages(fast: &Fast<'_>, cpus: &[PerCpu; 2], gates: &Pages<'_>) {
     let mut held: Vec<(Pfn, Order)> = Vec::new();
     let (mut random, mut hits, mut refused) = (7u64, 0, 0);
     let kinds = [Gfp::NONE, Gfp::MOVABLE, Gfp::RECLAIMABLE];
@@ -150,7 +160,7 @@ fn what_is_no_block_of_the_machine_is_refused() {
         assert_eq!(fast.alloc(Order::ZERO, Gfp::KERNEL), None);
         let early = fast.alloc_missed(Order::ZERO, Gfp::KERNEL).unwrap();
         assert!(fast.free(early, Order::ZERO).is_err());
-        fast.tell(CpuId(0), &cpu.own).unwrap();
+        tell(&fast, (0, &cpu)).unwrap();
         fast.free(early, Order::ZERO).unwrap();
         let all = on.free_pages();
         for pfn in [0, 0xfff, 0x1000, 0xf_ffff, 0x10_5000, 1 << 51, 1 << 63, u64::MAX] {

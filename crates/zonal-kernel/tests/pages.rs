@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use support::{Machine2, TestKernel};
 use zonal_core::alloc::hot::{self, Own};
-use zonal_core::alloc::{Allocator, Refusal, Request, range::RangeError};
+use zonal_core::alloc::{Allocator, FreeError, Refusal, Request, range::RangeError};
 use zonal_core::gfp::Gfp;
 use zonal_core::platform::Platform;
 use zonal_core::types::{CpuId, NodeId, Order, Pfn};
@@ -82,6 +82,28 @@ fn what_is_wrong_is_refused_and_nothing_is_lost() {
         assert_eq!(order_of(0), None);
         assert_eq!(order_of(1), Order::new(0));
         assert_eq!((order_of(3), order_of(1 << 63)), (None, None));
+    });
+}
+
+/// Ranges that are none, in blocks that somebody has: each block stays what it is.
+#[test]
+fn a_free_of_nothing_leaves_blocks_as_they_are() {
+    Machine2::default().with(TestKernel::default(), |on| {
+        let all = on.free_pages();
+        for order in Order::all() {
+            let block = on.alloc(Request::new(order)).unwrap();
+            let inside = Pfn(block.0 + order.pages() / 2);
+            for nothing in [inside..inside, block..block, inside..block, inside..Pfn(0)] {
+                let refused = pages::free(on, nothing.clone());
+                assert_eq!(refused, Err(FreeError::Empty(nothing.start)), "{order:?}");
+            }
+            let into = Order::ZERO;
+            on.ranges().split_block(block, order, into).unwrap();
+            for page in block.0..block.0 + order.pages() {
+                on.free(Pfn(page), into).unwrap();
+            }
+        }
+        assert_eq!(on.free_pages(), all);
     });
 }
 

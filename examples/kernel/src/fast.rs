@@ -10,7 +10,8 @@ use crate::{arch, kernel};
 // SAFETY: (1) GS points to a `PerCpu` since `become_cpu`, before the first call, and nothing
 // changes it; (2) every entry of an interrupt in `boot.s` asks `return_address`, which looks into
 // the table of all rows, and so does the trap that runs a handler; a fault ends the kernel; (3)
-// `mask` masks interrupts, and the image is one with sections.
+// `mask` masks interrupts, and the image is one with sections; (4) `cpu` reads the number in that
+// `PerCpu`.
 unsafe impl RunsSections for Example {
     const OWN: i32 = arch::OWN;
 }
@@ -33,5 +34,9 @@ pub fn pages() -> &'static FastPages<'static, Example> {
 /// Tells the running CPU what its sections work on. Before its first request, masked.
 pub fn tell() {
     let cpu = CpuId(arch::this_cpu());
-    pages().tell(cpu, arch::own_cell()).expect("the CPU is known");
+    // SAFETY: (1) the cell is that of the running CPU; (2) there is one `FAST`; (3) a CPU says by
+    // `hotplug::starts` that it is up, with its first interrupts, `KernelPlatform::on_interrupt`
+    // answers in the handler, and a CPU leaves or is lost when it runs nothing any more.
+    let told = unsafe { pages().tell(cpu, arch::own_cell()) };
+    told.expect("the CPU is known");
 }

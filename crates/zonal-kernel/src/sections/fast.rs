@@ -154,11 +154,36 @@ impl<'a, K: RunsSections> FastPages<'a, K> {
     }
 
     /// Tells a CPU what its sections work on. On that CPU with interrupts masked, or before it
-    /// runs; `cell` is its own.
+    /// runs.
+    ///
+    /// # Safety
+    /// For as long as sections run on the CPU, or until its cell is told something else:
+    /// 1. `cell` is the one that GS points to on `cpu`, and what another CPU was told is in another
+    ///    one. Two CPUs with one pcp would both have its pages.
+    /// 2. On the CPU, functions of a `FastPages` of this allocator alone are called: those of
+    ///    another allocator would take this one's pages for theirs.
+    /// 3. Fences hear the truth about the CPU: [`Fences::up`], [`Fences::answer`] and
+    ///    [`Fences::down`], and what [`hotplug`](crate::hotplug) makes of them, are called when and
+    ///    where they say. The core works on the pcp of a CPU that has answered, or is down.
+    ///
+    /// Safe code tells no CPU anything:
+    ///
+    /// ```compile_fail,E0133
+    /// use zonal_core::types::CpuId;
+    /// use zonal_kernel::sections::fast::{FastPages, OwnCell, RunsSections};
+    ///
+    /// fn as_another<K: RunsSections>(fast: &FastPages<'_, K>, cell: &OwnCell) {
+    ///     let _ = fast.tell(CpuId(1), cell);
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`FastError::NoSuchCpu`].
-    pub fn tell(&self, cpu: CpuId, cell: &OwnCell) -> Result<(), FastError> {
+    ///
+    /// [`Fences::up`]: crate::fence::Fences::up
+    /// [`Fences::answer`]: crate::fence::Fences::answer
+    /// [`Fences::down`]: crate::fence::Fences::down
+    pub unsafe fn tell(&self, cpu: CpuId, cell: &OwnCell) -> Result<(), FastError> {
         let tables = self.core.tables();
         if !tables.has_cpu(cpu) {
             return Err(FastError::NoSuchCpu(cpu));
@@ -189,8 +214,8 @@ impl<'a, K: RunsSections> FastPages<'a, K> {
         if order.get() != 0 || gfp.bits() & OTHERS != 0 {
             return self.alloc_listed(order, gfp);
         }
-        // SAFETY: (1) the words are those of the allocator, as `new` asks, and `tell` told the
-        // cells.
+        // SAFETY: (1) the words are those of the allocator whose `tell` told the cell, as that
+        // asks.
         let popped = unsafe { sections::pop_page::<K>(self.words()) };
         self.page(popped)
     }

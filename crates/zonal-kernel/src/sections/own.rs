@@ -19,6 +19,7 @@ use crate::kernel::Kernel;
 ///    `.zonal_sections`, and goes on at the address that comes back (KSEC-4).
 /// 3. [`Kernel::mask`] keeps every interrupt of the CPU out whose handler may call the allocator,
 ///    switch threads or answer a fence, and [`Kernel::has_sections`] says `true`.
+/// 4. While interrupts are masked, [`Kernel::cpu`] names the CPU whose memory GS points to.
 ///
 /// [`FastPages`]: super::fast::FastPages
 pub unsafe trait RunsSections: Kernel {
