@@ -1,8 +1,9 @@
 //! Pools. Every call that may run a consumer of Python's, or wait for a thread that does, leaves
 //! the GIL first.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use serde_json::{Map, Value, json};
@@ -218,10 +219,12 @@ impl Pool {
         node_aware: bool,
         seeks: u32,
     ) -> PyResult<Registration> {
-        let counted = move |node: NodeId| ask(&count, |py| (node.0,).into_pyobject(py));
+        let calls = Arc::new(Calls { count, scan });
+        let (counts, scans) = (Arc::clone(&calls), Arc::clone(&calls));
+        let counted = move |node: NodeId| ask(&counts.count, |py| (node.0,).into_pyobject(py));
         let scanned = move |request: &ScanRequest| {
             let (node, objects) = (request.node.0, request.objects);
-            ask::<Option<u64>>(&scan, |py| (node, objects).into_pyobject(py))
+            ask::<Option<u64>>(&scans.scan, |py| (node, objects).into_pyobject(py))
                 .flatten()
                 .map_or(Scanned::Stop, Scanned::Freed)
         };
@@ -230,7 +233,8 @@ impl Pool {
             .node_aware(node_aware)
             .seeks(seeks);
         let pool = self.pool()?;
-        Ok(Registration { inner: Mutex::new(Some(pool.register_shrinker(shrinker))) })
+        let open = Open { inner: pool.register_shrinker(shrinker), calls };
+        Ok(Registration { open: Mutex::new(Some(open)) })
     }
 
     /// Gives free memory back to the system; returns the bytes.
@@ -358,18 +362,47 @@ fn statistics(pool: &zonal::Pool) -> Value {
     })
 }
 
-/// A registered consumer.
+/// The functions of a consumer.
+struct Calls {
+    count: Py<PyAny>,
+    scan: Py<PyAny>,
+}
+
+/// A registration that has not ended.
+struct Open {
+    inner: Inner,
+    /// The pool's threads have the functions as well, until the registration ends.
+    calls: Arc<Calls>,
+}
+
+/// A registered consumer. Its functions mostly belong to an object that keeps it: the collector is
+/// told of them, so that such an object goes, and the pool with it.
 #[pyclass(frozen, weakref, module = "zonal._native")]
 pub struct Registration {
-    inner: Mutex<Option<Inner>>,
+    open: Mutex<Option<Open>>,
 }
 
 #[pymethods]
 impl Registration {
     /// Ends it; waits for a call of its functions that is under way. Nothing happens if it ended.
     fn close(&self) {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
-        without_gil(|| drop(inner));
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Open { inner, calls }) = open {
+            without_gil(|| drop(inner));
+            drop(calls);
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Whoever has the lock uses the registration, so it is not to be collected.
+        let Ok(open) = self.open.try_lock() else { return Ok(()) };
+        let Some(Open { calls, .. }) = &*open else { return Ok(()) };
+        visit.call(&calls.count)?;
+        visit.call(&calls.scan)
+    }
+
+    fn __clear__(&self) {
+        self.close();
     }
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 import weakref
 from typing import Any, Callable, List, Optional
 
@@ -216,6 +217,32 @@ def test_wrong_arguments_are_refused(pool: zonal.Pool) -> None:
         buffer.tensor([1], "int64", 4)
     with pytest.raises(zonal.ArgumentError):
         pool.empty((-1,))
+    calls: Any = {
+        "count": lambda value: pool.alloc_many(value, 1),
+        "node": lambda value: pool.alloc(1, node=value),
+        "shape": pool.empty,
+        "offset": lambda value: buffer.numpy(offset=value),
+        "object_bytes": lambda value: pool.on_reclaim("a", len, max, object_bytes=value),
+        "seeks": lambda value: pool.on_reclaim("a", len, max, seeks=value),
+        "budget": lambda value: zonal.Pool(MIB, budget=value),
+    }
+    for name, call in calls.items():
+        for wrong in ("4", 1.5, True):
+            with pytest.raises(TypeError, match=f"^{name}: "):
+                call(wrong)
+        for wrong in (-1, 1 << 70):
+            with pytest.raises(zonal.ArgumentError, match=f"^{name}: "):
+                call(wrong)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(pool: zonal.Pool) -> None:
+    numpy = pytest.importorskip("numpy")
+    four = numpy.int64(4)
+    assert pool.alloc(numpy.prod([four, four])).nbytes == 16
+    assert pool.alloc_many(four, four)[3].nbytes == 4
+    assert pool.empty(four).shape == pool.zeros((four,)).shape == (4,)
+    assert pool.alloc(8).numpy(four, offset=four).shape == (4,)
+    assert zonal.Pool(numpy.uint64(MIB), budget=four * 4096).nbytes == 4 * MIB
 
 
 def test_a_cache_gives_memory_up_when_the_pool_is_short_of_it() -> None:
@@ -282,6 +309,40 @@ def test_a_registration_and_a_pool_that_refer_to_each_other_end_with_the_process
             pass
         """
     )
+
+
+def test_an_object_that_keeps_its_own_registration_goes_and_its_pool_with_it() -> None:
+    class Cache:
+        def __init__(self) -> None:
+            self.pool = zonal.Pool(8 << 20)
+            self.kept: List[zonal.Buffer] = []
+            self.registration = self.pool.on_reclaim("cache", self.count, self.scan)
+
+        def count(self, node: int) -> int:
+            return len(self.kept)
+
+        def scan(self, node: int, objects: int) -> Optional[int]:
+            if len(self.kept) % 16 == 0:
+                gc.collect()
+            self.kept.pop().release()
+            return 1
+
+    cache = Cache()
+    gone = weakref.ref(cache)
+    for _ in range(512):
+        # Its functions are called, and the collector runs inside of one.
+        cache.kept.append(cache.pool.alloc(65536))
+    assert len(cache.kept) < 512
+    gc.collect()
+    assert gone() is cache
+    del cache
+    # A thread of the pool may be in one of its functions.
+    for _ in range(1000):
+        gc.collect()
+        if gone() is None:
+            break
+        time.sleep(0.01)
+    assert gone() is None
 
 
 def test_threads_allocate_write_and_free_at_once(pool: zonal.Pool) -> None:

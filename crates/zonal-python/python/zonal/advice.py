@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, List, Optional, Sequence
+from typing import ClassVar, Dict, List, Optional, Sequence
 
 from ._results import Result
 from .judged import NotJudged, ReclaimJudged
@@ -11,6 +11,7 @@ from .judged import NotJudged, ReclaimJudged
 __all__ = [
     "Advice",
     "AdvisedOn",
+    "AskedFor",
     "HoldCost",
     "LockRow",
     "LockWaits",
@@ -170,6 +171,24 @@ class WaitCheck:
 
 
 @dataclass(frozen=True)
+class AskedFor:
+    """What reclaim was asked for."""
+
+    background: int
+    """Wakes of background reclaim."""
+    direct: int
+    """Runs of direct reclaim."""
+    order: int
+    """The order of blocks of more than a page that most of them were for; 0: all for pages."""
+    of_order: int
+    """How many of both were for this order."""
+    read_ahead_kib: Dict[str, int]
+    """Disks whose files are read ahead by at least such a block and by more than the kernel's own,
+    with KiB; none where the recording does not say.
+    """
+
+
+@dataclass(frozen=True)
 class ReclaimCost:
     """What reclaim took in a recording. Measured (simulated, where the lab made the recording), but
     for the price of reading.
@@ -197,6 +216,8 @@ class ReclaimCost:
     """
     read_gib: Optional[float]
     """What the host read from its disks, in GiB."""
+    asked_for: Optional[AskedFor]
+    """Whether it was for pages or for blocks; ``None``: the recording has no request for it."""
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,12 @@ from __future__ import annotations
 import atexit
 import ctypes
 import json
+import math
+import operator
 import threading
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, List, Optional, Sequence, Tuple, Union
 
 from . import _native
 from ._errors import ArgumentError
@@ -101,8 +103,7 @@ class Buffer(_native.Buffer):
         kind = numpy.dtype(dtype)
         if kind.hasobject:
             raise ArgumentError(f"dtype: {kind}; objects of Python cannot lie in a pool")
-        if not 0 <= offset <= self.nbytes:
-            raise ArgumentError(f"offset: {offset}; expected 0 to {self.nbytes}")
+        offset = _whole("offset", offset, self.nbytes)
         if shape is None:
             shape = (self.nbytes - offset) // max(kind.itemsize, 1)
         try:
@@ -251,14 +252,12 @@ class Pool(_native.Pool):
         poison: bool = False,
         progress: Optional[Progress] = None,
     ) -> "Pool":
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"size: {type(size).__name__}; expected bytes, a whole number")
-        if size <= 0 or (budget is not None and budget <= 0):
-            raise ArgumentError(f"size: {size}, budget: {budget}; expected more than 0 bytes")
+        size = _bytes("size", size)
+        budget = None if budget is None else _bytes("budget", budget)
         wanted: _native.Wanted = {
             "size": size,
             "policy": text_of(policy),
-            "node": None if node is None else _node(node),
+            "node": _node(node),
             "strict": strict,
             "huge_pages": huge_pages,
             "prefault": prefault if isinstance(prefault, str) else "yes" if prefault else "no",
@@ -290,7 +289,7 @@ class Pool(_native.Pool):
         Raises:
             OutOfMemoryError: No such run is free; names the zone and the watermark.
         """
-        made = self.alloc_bytes(_bytes(nbytes), zeroed, _node(node), strict, packed)
+        made = self.alloc_bytes(_bytes("nbytes", nbytes), zeroed, _node(node), strict, packed)
         return Buffer(made)
 
     def alloc_many(
@@ -304,9 +303,8 @@ class Pool(_native.Pool):
         packed: bool = False,
     ) -> List[Buffer]:
         """``count`` buffers of ``nbytes`` each, or none. As :meth:`alloc`, and faster."""
-        if count < 0:
-            raise ArgumentError(f"count: {count}; expected 0 or more")
-        made = self.alloc_many_bytes(count, _bytes(nbytes), zeroed, _node(node), strict, packed)
+        count, nbytes = _whole("count", count), _bytes("nbytes", nbytes)
+        made = self.alloc_many_bytes(count, nbytes, zeroed, _node(node), strict, packed)
         return [Buffer(each) for each in made]
 
     def empty(
@@ -335,12 +333,9 @@ class Pool(_native.Pool):
     ) -> "np.ndarray[Any, Any]":
         import numpy
 
-        lengths = (shape,) if isinstance(shape, int) else tuple(shape)
-        if any(length < 0 for length in lengths):
-            raise ArgumentError(f"shape: {shape}; expected numbers from 0")
-        nbytes = numpy.dtype(dtype).itemsize
-        for length in lengths:
-            nbytes *= int(length)
+        given = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+        lengths = tuple(_whole("shape", length) for length in given)
+        nbytes = math.prod(lengths) * numpy.dtype(dtype).itemsize
         buffer = self.alloc(max(nbytes, 1), zeroed=zeroed, node=node)
         return buffer.numpy(lengths, dtype)
 
@@ -375,8 +370,8 @@ class Pool(_native.Pool):
         """
         if not callable(count) or not callable(scan):
             raise TypeError("count and scan: expected two callables")
-        if object_bytes < 1 or seeks < 0:
-            raise ArgumentError(f"object_bytes: {object_bytes}, seeks: {seeks}; expected 1, 0 up")
+        object_bytes = _bytes("object_bytes", object_bytes)
+        seeks = _whole("seeks", seeks, (1 << 32) - 1)
         made = self.register(name, count, scan, object_bytes, node_aware, seeks)
         with _registering:
             _registered.add(made)
@@ -393,15 +388,19 @@ class Pool(_native.Pool):
         return f"<zonal.Pool of {self.nbytes} bytes, {self.free_pages} pages free, {self.mode}>"
 
 
-def _bytes(nbytes: int) -> int:
-    if isinstance(nbytes, bool) or not isinstance(nbytes, int):
-        raise TypeError(f"nbytes: {type(nbytes).__name__}; expected a whole number")
-    if not 1 <= nbytes < 1 << 63:
-        raise ArgumentError(f"nbytes: {nbytes}; expected 1 to {(1 << 63) - 1} bytes")
-    return nbytes
+def _whole(name: str, value: Any, most: int = (1 << 63) - 1, least: int = 0) -> int:
+    """The number, also one of NumPy's."""
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{name}: {type(value).__name__}; expected a whole number")
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ArgumentError(f"{name}: {number}; expected {least} to {most}")
+    return number
+
+
+def _bytes(name: str, value: Any) -> int:
+    return _whole(name, value, least=1)
 
 
 def _node(node: Optional[int]) -> Optional[int]:
-    if node is not None and not 0 <= node < 1 << 16:
-        raise ArgumentError(f"node: {node}; expected 0 to {(1 << 16) - 1}")
-    return node
+    return None if node is None else _whole("node", node, (1 << 16) - 1)

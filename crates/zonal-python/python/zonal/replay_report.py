@@ -433,6 +433,8 @@ class Recorded:
     """The pages that lists held at the start."""
     untraced: bool
     """Allocations that no event shows."""
+    past_lists: bool
+    """Frees that found the lists of their CPU in use."""
 
 
 @dataclass(frozen=True)
