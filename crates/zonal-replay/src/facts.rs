@@ -84,6 +84,23 @@ impl Facts {
         is_ours || self.from(0).any(|fact| fact.kind == FactKind::Drain)
     }
 
+    /// Whether refills and drains name the blocks that they move. Those of the lab name the block
+    /// of the call, as often as blocks moved: of most, the one before on the CPU was the same.
+    pub fn names_moved(&self) -> bool {
+        let mut last: Vec<Option<(FactKind, u64)>> = Vec::new();
+        let (mut moved, mut again) = (0, 0);
+        for fact in self.from(0) {
+            let cpu = usize::from(fact.cpu);
+            last.resize(last.len().max(cpu + 1), None);
+            let now = matches!(fact.kind, FactKind::Refill | FactKind::Drain)
+                .then_some((fact.kind, fact.pfn));
+            moved += usize::from(now.is_some());
+            again += usize::from(now.is_some() && now == last[cpu]);
+            last[cpu] = now;
+        }
+        again * 2 <= moved
+    }
+
     /// Makes this moment the start.
     pub fn begin(&mut self) {
         self.start = self.list.len();

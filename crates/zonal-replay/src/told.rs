@@ -44,7 +44,7 @@ impl Recorded {
     }
 
     /// With what events show of workers, and with what the kernel did to its lists without an
-    /// event, where that is much. The facts may be whole.
+    /// event, where that is much and blocks are named. The facts may be whole.
     pub(crate) fn with_moves(
         self,
         machine: &MachineDescription,
@@ -52,6 +52,9 @@ impl Recorded {
         (facts, is_whole): (&Facts, bool),
     ) -> Recorded {
         let recorded = self.with_workers(machine, facts);
+        if !facts.names_moved() {
+            return recorded;
+        }
         recorded.with_untraced(told, facts, is_whole).with_past_lists(told, facts)
     }
 
@@ -273,6 +276,34 @@ mod tests {
             Recorded::default().with_past_lists(&told, &fetched(true)).past_lists
         };
         assert!(told(3) && !told(2) && !told(0));
+    }
+
+    /// As in the lab's recordings: no refill or drain tells what became of a page.
+    #[test]
+    fn where_moves_name_no_pages_nothing_is_told_of_pages() {
+        let machine = zonal_trace::samples::zlib_make_j4().unwrap().description().clone();
+        let one = Untraced { at: 0, pfn: 1, cpu: 0, order: 0, migratetype: 0, freed: true };
+        let told = Told { untraced: vec![one; 9], past_lists: vec![0; 9], ..Told::default() };
+        let recorded = |facts| {
+            let recorded = Recorded::default().with_moves(&machine, &told, (&facts, true));
+            (recorded.untraced, recorded.past_lists)
+        };
+        assert_eq!(recorded(fetched(true)), (true, true));
+        for drain in [false, true] {
+            let mut facts = Facts::default();
+            for step in 0..200 {
+                // Holds of four blocks each, those of two CPUs at the same time.
+                let (cpu, pfn) = (step % 2, u64::from(step / 8 * 2 + step % 2));
+                let kind = match drain {
+                    true => EventKind::PcpuDrain { pfn, order: 0, migratetype: 0 },
+                    false => {
+                        EventKind::ZoneLocked { pfn, order: 0, migratetype: 0, percpu_refill: true }
+                    }
+                };
+                facts.see(&Event { time_ns: 0, cpu, pid: 1, kind });
+            }
+            assert_eq!(recorded(facts), (false, false));
+        }
     }
 
     #[test]

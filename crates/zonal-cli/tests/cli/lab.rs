@@ -89,6 +89,26 @@ fn a_run_that_is_recorded_replays_and_says_which_run_it_is_of() {
     assert!(!Path::new(&none).exists());
 }
 
+/// The lab's refills and drains name a block of the call, not those that move.
+#[test]
+fn a_replay_of_a_recorded_run_infers_nothing_from_pages_and_moves_as_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.zonal");
+    let file = file.to_str().unwrap();
+    let of = "--machine altra-2020-72@8 --workload churn:hold=256,order=3 --busy 2 --seed 3";
+    let times = ["--warm-us", "0", "--run-us", "600", "--policy", "linux-6.12", "--record", file];
+    let words: Vec<&str> = of.split(' ').collect();
+    stdout_of(&zonal(&[&["lab", "once"], &words[..], &times].concat()));
+    let replay = ["replay", file, "--memory", "none", "--policy", "linux-6.12", "--json"];
+    let report = json_of(&zonal(&replay));
+    for name in ["past_lists", "untraced"] {
+        assert_eq!(report["use_recorded"][name], false, "{name}");
+    }
+    for moved in ["refill_pages", "refill_holds", "drain_pages"] {
+        assert_eq!(report["model"][moved], report["kernel"][moved], "{moved}");
+    }
+}
+
 #[test]
 fn a_sweep_writes_each_combination_once_and_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
