@@ -215,7 +215,28 @@ impl MachineDescription {
         machine.nodes = nodes(source, &machine)?;
         machine.cpus = cpus(&machine);
         complete_single_node(&mut machine);
+        machine.check_lists()?;
         Ok(machine)
+    }
+
+    /// Lists hold pages of their zone: who rebuilds them makes room for as many.
+    fn check_lists(&self) -> Result<(), TraceError> {
+        let known = self.zones.iter().map(|zone| (zone.node, &zone.kind, &zone.pagesets));
+        let polled = [&self.start, &self.end].into_iter().flatten().flat_map(|state| &state.zones);
+        let polled = polled.map(|zone| (zone.node, &zone.kind, &zone.pagesets));
+        for (node, kind, sets) in known.chain(polled) {
+            let most = self.zone(node, kind).map_or(LISTED_MAX, |zone| {
+                zone.spanned.max(zone.present).max(zone.managed).min(LISTED_MAX)
+            });
+            let listed = sets.iter().fold(0, |sum: u64, set| sum.saturating_add(set.count));
+            if listed > most {
+                let found = format!("{listed} of {most} of node {node}, {kind}");
+                let expected = "no more pages on a zone's lists than it has";
+                let bad = crate::error::bad_field("count", expected, found.as_bytes());
+                return Err(TraceError::new(&self.name, Position::File, bad));
+            }
+        }
+        Ok(())
     }
 
     /// The zones, or an error that says which files would have told them, or on which node a CPU
@@ -298,6 +319,9 @@ fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
         ..MachineDescription::default()
     }
 }
+
+/// The most pages on a zone's lists: as many as the largest zone has.
+const LISTED_MAX: u64 = 1 << 32;
 
 /// The third word of `Linux HOST RELEASE …`.
 fn release(uname: &str) -> Option<String> {

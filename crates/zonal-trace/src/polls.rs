@@ -71,7 +71,8 @@ fn take(line: &str, samples: &mut Vec<PolledState>) -> Option<()> {
             for word in words {
                 let (name, value) = pair(word)?;
                 match name {
-                    "count" => set.count = value,
+                    // A number of 32 bits in the kernel.
+                    "count" => set.count = u32::try_from(value).ok()?.into(),
                     "high" => set.high = value,
                     "batch" => set.batch = value,
                     "high_min" => set.high_min = Some(value),

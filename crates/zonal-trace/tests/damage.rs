@@ -128,6 +128,33 @@ fn a_cut_between_lines_shows_in_the_count() {
     }
 }
 
+/// A replay makes room for as many.
+#[test]
+fn more_pages_on_lists_than_their_zone_has_are_refused() {
+    let read = |counts: [u64; 2], polled: u64| {
+        let set = |count| format!(r#"{{"count": {count}, "high": 6, "batch": 1}}"#);
+        let [first, second] = counts.map(set);
+        let marks = r#""free": 900, "min": 1, "low": 2, "high": 3, "managed": 1000"#;
+        let pages = r#""spanned": 1000, "present": 1000, "start_pfn": 0"#;
+        let meta = format!(
+            r#"{{"zones_pre": [{{"node": 0, "zone": "DMA", {marks}, {pages},
+                 "pcp": {{"0": {first}, "1": {second}}}}}],
+               "pcp_at_start": {{"t_begin_ns": 1, "t_end_ns": 2, "zones": {{"DMA": {{{marks}}}}},
+                 "pcp": {{"DMA": {{"0": {}}}}}}}}}"#,
+            set(polled)
+        );
+        let parts = [("meta.json", meta.into_bytes()), ("events.txt", COMPACT.into())];
+        let parts = parts.into_iter().map(|(name, bytes)| Part::new(name, bytes)).collect();
+        Recording::from_parts("bad", parts).map(|recording| recording.description().zones.len())
+    };
+    assert_eq!(read([900, 100], 1000).unwrap(), 1);
+    for (counts, polled) in [([900, 101], 0), ([u64::MAX, u64::MAX], 0), ([0, 0], 1001)] {
+        let error = read(counts, polled).unwrap_err().to_string();
+        assert!(error.contains("no more pages on a zone's lists than it has"), "{error}");
+        assert!(error.contains("of 1000 of node 0, DMA"), "{error}");
+    }
+}
+
 #[test]
 fn lost_events_do_not_count() {
     let text = format!(
