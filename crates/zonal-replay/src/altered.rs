@@ -16,7 +16,7 @@
 use std::borrow::Cow;
 
 use zonal_core::alloc::Sysctl;
-use zonal_trace::{MachineDescription, PFN_LIMIT, PolledState, PolledZone};
+use zonal_trace::{MachineDescription, NodeDescription, PFN_LIMIT, PolledState, PolledZone};
 
 use crate::build::page_rules;
 use crate::settings::Settings;
@@ -211,9 +211,16 @@ fn fraction_of(now: &PolledState, machine: &MachineDescription) -> Option<i64> {
         return Some(0);
     }
     let node = machine.nodes.iter().find(|node| node.id == zone.node)?;
+    // CPUs that are offline have no lists, and count for nothing.
+    let online = |cpu: &&u32| zone.pagesets.iter().any(|set| set.cpu == **cpu);
+    let count = |node: &NodeDescription| match machine.nodes.len() {
+        // One that comes later is not in its description.
+        1 => zone.pagesets.len(),
+        _ => node.cpus.iter().filter(online).count(),
+    };
     // A node without CPUs has its lists sized for all of them (LB E.4).
-    let all = machine.nodes.iter().map(|node| node.cpus.len()).sum();
-    let cpus = if node.cpus.is_empty() { all } else { node.cpus.len() };
+    let all: usize = machine.nodes.iter().map(count).sum();
+    let cpus = if count(node) == 0 { all } else { count(node) };
     let cpus = (cpus as u64).max(1);
     let near = zone.managed.checked_div(high.checked_mul(cpus)?)?;
     let least = set.batch.saturating_mul(4);
@@ -259,7 +266,6 @@ fn min_free_of(now: &PolledState, machine: &MachineDescription) -> Option<i64> {
 mod tests {
     use super::*;
     use zonal_text::zoneinfo::Pageset;
-    use zonal_trace::NodeDescription;
 
     const S: u64 = 1_000_000_000;
     const MANAGED: [u64; 2] = [800_000, 5_000_000];
@@ -455,6 +461,22 @@ mod tests {
         let nodes = vec![node(0, Vec::new()), node(1, vec![0, 1])];
         let machine = MachineDescription { nodes, ..MachineDescription::default() };
         assert_eq!(fraction_of(&sample(1, 16_896, 10, 64), &machine), Some(64), "for two CPUs");
+    }
+
+    #[test]
+    fn a_fraction_is_the_same_when_a_cpu_is_offline() {
+        let mut alone = sample(2, 16_896, 10, 32);
+        alone.zones.iter_mut().for_each(|zone| zone.pagesets.truncate(1));
+        for set in alone.zones.iter_mut().flat_map(|zone| &mut zone.pagesets) {
+            // One CPU has what two shared.
+            let twice = |pages: &mut Option<u64>| *pages = pages.map(|pages| 2 * pages);
+            [&mut set.high_min, &mut set.high_max].into_iter().for_each(twice);
+        }
+        let node =
+            NodeDescription { id: 0, cpus: vec![0, 1], distances: Vec::new(), stats: Vec::new() };
+        let machine = MachineDescription { nodes: vec![node], ..MachineDescription::default() };
+        assert_eq!(fraction_of(&sample(1, 16_896, 10, 32), &machine), Some(32));
+        assert_eq!(fraction_of(&alone, &machine), Some(32));
     }
 
     #[test]

@@ -45,7 +45,7 @@
 //! | `locks`, `others` | measured waits for locks; what is not of the recorded command |
 //! | `unjudged` | when the model may not be judged |
 //! | `reclaim` | what reclaim cost, and which pages came back |
-//! | `world`, `altered` | what reclaim did, and who wrote settings |
+//! | `world`, `altered`, `hotplug` | what reclaim did, who wrote settings, which CPUs went |
 //! | `settle` | where the model follows that |
 //! | `read` | events to steps; what does not fit is counted |
 //! | `build` | the recorded machine in the core |
@@ -67,6 +67,7 @@ mod by_page;
 mod error;
 mod facts;
 pub mod fidelity;
+mod hotplug;
 mod judge;
 mod kernel;
 mod locks;

@@ -168,7 +168,7 @@ pub struct Counts {
 }
 
 /// A trace, ready to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Program {
     /// What to do, in the order of the trace.
     pub ops: Vec<Op>,

@@ -9,6 +9,7 @@ use crate::altered::altered;
 use crate::error::ReplayError;
 use crate::facts::{LookedAt, Scope, Shown};
 use crate::fidelity::{self, Fidelity};
+use crate::hotplug::hotplug;
 use crate::judge::{self, Judged};
 use crate::kernel::KernelMoves;
 use crate::locks::LockWaits;
@@ -259,7 +260,7 @@ impl<'r> Replay<'r> {
         let polls = self.recording.polls()?;
         let settings = Settings::of(self.recording)?;
         let altered = altered(&polls, machine, &settings, program.start_ns);
-        changes.extend(altered.changes);
+        changes.extend(altered.changes.into_iter().chain(hotplug(&polls, machine, &program)));
         program.insert_changes(changes);
         let files = self.recording.machine_files()?;
         let [before, after] = readings::vmstats(&files);

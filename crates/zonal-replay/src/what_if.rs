@@ -229,10 +229,16 @@ impl<'r> WhatIf<'r> {
         self.lock_waits.as_ref()
     }
 
-    /// Settings that somebody wrote meanwhile, in words.
+    /// Settings that somebody wrote meanwhile, and CPUs that went or came, in words.
     pub(crate) fn written(&self) -> impl Iterator<Item = String> {
         let start_ns = self.program.start_ns;
-        self.program.changes.iter().filter_map(move |changed| changed.written(start_ns))
+        self.program.changes.iter().filter_map(move |changed| {
+            let told = changed.written(start_ns)?;
+            Some(match changed.time_ns == start_ns {
+                true => told,
+                false => format!("{told}: somebody set it while this was recorded"),
+            })
+        })
     }
 
     /// Share of the allocations that others than the recorded command made, in percent.

@@ -32,6 +32,10 @@ pub enum Change {
     Emptied(u64),
     /// A setting was written.
     Set(Sysctl, i64),
+    /// The CPU is offline from here on.
+    CpuGoes,
+    /// The CPU is online again.
+    CpuComes,
 }
 
 /// A [`Change`] with its time and CPU.
@@ -39,18 +43,23 @@ pub enum Change {
 pub struct Changed {
     /// When: before what happened at this time.
     pub time_ns: u64,
-    /// The CPU that did it.
+    /// The CPU that did it, or that goes or comes.
     pub cpu: u16,
     /// What was done.
     pub change: Change,
 }
 
 impl Changed {
-    /// What was written and when, in words; `None`: no setting was.
+    /// Which setting was written, or which CPU went or came, and when, in words; `None`: none.
     pub fn written(&self, start_ns: u64) -> Option<String> {
-        let Change::Set(sysctl, value) = self.change else { return None };
+        let what = match self.change {
+            Change::Set(sysctl, value) => format!("{} is {value}", Settings::name_of(sysctl)),
+            Change::CpuGoes => format!("CPU {} is offline", self.cpu),
+            Change::CpuComes => format!("CPU {} is online", self.cpu),
+            _ => return None,
+        };
         let seconds = self.time_ns.saturating_sub(start_ns) as f64 / 1e9;
-        Some(format!("{} is {value} from {seconds:.1} s on", Settings::name_of(sysctl)))
+        Some(format!("{what} from {seconds:.1} s on"))
     }
 }
 

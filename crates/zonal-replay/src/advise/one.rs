@@ -346,8 +346,7 @@ fn remarks(what_if: &WhatIf<'_>, machine: &MachineDescription, settings: &Settin
             "{percent:.1} % of the allocations are of others than the recorded command"
         ));
     }
-    let meanwhile = |what: String| format!("{what}: somebody set it while this was recorded");
-    notes.extend(what_if.written().map(meanwhile));
+    notes.extend(what_if.written());
     if settings.min_free_kbytes.is_none() {
         notes.push("the recording has no sysctl.txt: min_free_kbytes is not tried".to_owned());
     }

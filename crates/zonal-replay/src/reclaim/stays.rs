@@ -135,6 +135,7 @@ fn is_of_reclaim(program: &Program, op: &Op) -> bool {
     match program.changes[op.slot as usize].change {
         Change::ReclaimBegins(_) | Change::AllEmptied | Change::Emptied(_) => true,
         Change::ReclaimEnds(_) | Change::Set(..) => false,
+        Change::CpuGoes | Change::CpuComes => false,
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Changes {
     runs: Vec<Option<RecordedRun>>,
     /// Settings that the model was given: what the recording tells of them is not done.
     given: Vec<Sysctl>,
-    /// The settings that were written.
+    /// The settings that were written, and the CPUs that went or came.
     pub written: Vec<Changed>,
 }
 
@@ -52,6 +52,19 @@ impl Changes {
                 let zone = map.zones().iter().position(|zone| zone.start == start);
                 if let Some(zone) = zone {
                     allocator.drain(ZoneId(zone as u16), CpuId(changed.cpu.into()));
+                }
+            }
+            Change::CpuGoes | Change::CpuComes => {
+                let cpu = CpuId(changed.cpu.into());
+                // The last one stays: a machine without a CPU is none.
+                let is_done = match changed.change {
+                    Change::CpuGoes => {
+                        allocator.tables().online_cpus(None) > 1 && allocator.cpu_dead(cpu)
+                    }
+                    _ => allocator.cpu_online(cpu),
+                };
+                if is_done {
+                    self.written.push(*changed);
                 }
             }
             Change::Set(sysctl, _) if self.given.contains(&sysctl) => {}
@@ -131,6 +144,22 @@ mod tests {
         assert!(reclaim > 2 * over, "{reclaim} {over}");
         assert_eq!(over, drained(&[], None));
         assert_eq!(drained(&[Change::ReclaimBegins(7)], None), over, "no such node");
+    }
+
+    #[test]
+    fn a_cpu_that_goes_leaves_its_pages_and_the_others_its_share() {
+        let as_recorded = drained(&[], None);
+        let at_end = |change: (u64, Change)| {
+            let outcome = played(&[change], None, (Policy::LINUX_6_18, None));
+            assert_eq!(outcome.failed, 0);
+            (outcome.written.len(), total(&outcome.counted.moves).drain_pages)
+        };
+        // The sample's second CPU works on: nothing may, so it goes only at the end.
+        let end = 15_000_000_000;
+        let (told, drained) = at_end((end - 1_000_000, Change::CpuGoes));
+        assert_eq!(told, 1);
+        assert!(drained > as_recorded, "{drained}: its lists were emptied");
+        assert_eq!(at_end((0, Change::CpuComes)).1, as_recorded, "it is there");
     }
 
     #[test]
