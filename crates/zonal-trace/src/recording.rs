@@ -494,6 +494,12 @@ impl Head {
             let kind = TraceErrorKind::Empty { expected: "a stream of events" };
             return Err(TraceError::new(file(), Position::File, kind));
         }
+        let lines = start.split(|&byte| byte == b'\n').take_while(|line| line.starts_with(b"#"));
+        for (line, number) in lines.zip(1..) {
+            if let Some(fault) = perf::of_text(line) {
+                return Err(TraceError::new(file(), Position::Line(number), fault));
+            }
+        }
         match detect(start) {
             Some(head) => Ok(head),
             None => {

@@ -178,6 +178,30 @@ fn a_command_that_perf_ran_alone_is_refused() {
     assert!(message.contains("`perf record -a`"), "{message}");
 }
 
+/// A real file of perf 6.1; and the text of another that has perf's header.
+#[test]
+fn what_a_filter_of_perf_left_is_refused() {
+    let file = zstd::decode_all(&include_bytes!("data/perf/filter.data.zst")[..]).unwrap();
+    let message = read("perf.data", &file).unwrap_err().to_string();
+    assert!(message.contains("those that pass a filter"), "{message}");
+    let text = |options: &str| {
+        format!(
+            "# ========\n# nrcpus avail : 2\n# cmdline : /usr/bin/perf record {options} \n#\n   \
+             sh   535 [001] 15441.066013:   kmem:mm_page_free: page=0x29c4 pfn=0x29c4 order=0\n"
+        )
+    };
+    let of = |options: &str| read("trace.txt", text(options).as_bytes());
+    assert!(of("-a -R -e kmem:* -- make -j8").is_ok());
+    for (options, found) in [
+        ("-R -e kmem:* -- make -j8", "those of one command"),
+        ("-a -R -e kmem:* --filter order > 0 -- make", "those that pass a filter"),
+        ("-a -R -e kmem:* -G web", "those of groups of processes"),
+    ] {
+        let message = of(options).unwrap_err().to_string();
+        assert!(message.contains(found) && message.contains("line 3"), "{message}");
+    }
+}
+
 /// `perf record -c 3` and `-F 1`: what is left out is nowhere in the file.
 #[test]
 fn samples_of_some_events_are_no_trace() {

@@ -13,6 +13,7 @@ use std::io::SeekFrom;
 use std::path::Path;
 
 use super::MAGIC;
+use super::command::Command;
 use super::sample::SampleLayout;
 use crate::bytes::{ByteReader, Damage, Endian};
 use crate::error::{Position, TraceError, TraceErrorKind};
@@ -32,6 +33,7 @@ const SECTION_BYTES_MAX: u64 = 64 << 20;
 const FEATURE_TRACING_DATA: u32 = 1;
 const FEATURE_OS_RELEASE: u32 = 4;
 const FEATURE_CPUS: u32 = 7;
+const FEATURE_COMMAND: u32 = 11;
 
 /// `perf_event_attr.type` of tracepoints.
 const TYPE_TRACEPOINT: u32 = 2;
@@ -52,6 +54,8 @@ pub(crate) struct PerfData {
     pub(super) data: Section,
     pub(crate) cpus: Option<u32>,
     pub(crate) release: Option<String>,
+    /// What left events out, by perf's command line.
+    pub(super) left_out: Option<&'static str>,
 }
 
 /// A part of the file.
@@ -108,6 +112,7 @@ fn read_head(mut input: Box<dyn Seekable>) -> Result<PerfData, Damage> {
         data,
         cpus: None,
         release: None,
+        left_out: None,
     };
     perf.attributes(&mut *input, attrs, attr_bytes, whole)?;
     perf.features(&mut *input, &features, whole)?;
@@ -231,11 +236,30 @@ impl PerfData {
                     let available = available.and_then(|cpus| u32::try_from(cpus).ok());
                     self.cpus = available.filter(|cpus| (1..=CPUS_MAX).contains(cpus));
                 }
+                FEATURE_COMMAND => {
+                    let bytes = read_section(input, place, whole, "command line")?;
+                    let mut fields = ByteReader::new(&bytes, place.offset, self.endian);
+                    let words = command_line(&mut fields)?;
+                    self.left_out = Command::read(words.iter().map(String::as_str)).leaves_out();
+                }
                 _ => {}
             }
         }
         Ok(())
     }
+}
+
+/// The words of the command line: each with its length, and zeros up to that.
+fn command_line(fields: &mut ByteReader<'_>) -> Result<Vec<String>, Damage> {
+    let count = fields.u32("number of words of the command line")?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let bytes = fields.u32("size of a word of the command line")?;
+        let word = fields.take(bytes.into(), "a word of the command line")?;
+        let word = word.split(|byte| *byte == 0).next().unwrap_or_default();
+        words.push(String::from_utf8_lossy(word).into_owned());
+    }
+    Ok(words)
 }
 
 /// The formats, which perf writes as version 0.5 or 0.6 of what trace-cmd writes first.

@@ -9,6 +9,7 @@
 //! |--|--|
 //! | `header` | sections, attributes, the tracing data |
 //! | `sample` | one sample: time, CPU, thread, payload |
+//! | `command` | what perf's command line says of that |
 //! | `whose` | whether the events are those of all threads on all CPUs |
 //! | `records` | the records of the data section, compressed ones too, sorted by rounds |
 //!
@@ -17,11 +18,13 @@
 //! record types that are neither the kernel's nor perf's. A damaged file must be an error with an
 //! offset.
 
+mod command;
 mod header;
 mod records;
 mod sample;
 mod whose;
 
+pub(crate) use self::command::of_text;
 pub(crate) use self::header::PerfData;
 pub(crate) use self::records::PerfEvents;
 

@@ -297,7 +297,7 @@ impl PerfEvents {
             return Err(Damage::bad(body_at, "perf sample", expected, "samples of some"));
         }
         if self.seen == 0 {
-            self.whose.check(self.perf.cpus, body_at)?;
+            self.whose.check((self.perf.cpus, self.perf.left_out), body_at)?;
         }
         self.latest = self.latest.max(sample.time);
         let event = Event { time_ns: sample.time, cpu: sample.cpu, pid: sample.tid, kind };

@@ -7,11 +7,13 @@
 //! | `enable_on_exec` of an attribute | those of the command that was run (`perf_event_open(2)`) |
 //!
 //! Lists are shared by all: what others take from them and bring back is nowhere in a recording of
-//! one program, so a replay of it would be of another machine than was recorded. Not in a file but
-//! as words of the command line: filters, and groups of processes.
+//! one program, so a replay of it would be of another machine than was recorded. Filters and groups
+//! of processes are in a file as words of the command line alone (`command`), and in its text that
+//! is all there is.
 
 use std::collections::BTreeSet;
 
+use super::command::ALL;
 use super::header::PerfData;
 use crate::bytes::{ByteReader, Damage, Endian};
 
@@ -21,8 +23,6 @@ pub(super) const RECORD_THREAD_MAP: u32 = 73;
 /// Bytes of an entry of an id index, and of a thread map: number and name.
 const ID_BYTES: u64 = 32;
 const THREAD_BYTES: u64 = 8 + 16;
-/// What is expected of a file.
-const ALL: &str = "events of all threads on all CPUs (`perf record -a`)";
 
 /// The CPUs whose events a file has, as far as it says.
 #[derive(Debug, Default)]
@@ -61,8 +61,16 @@ impl Whose {
         Ok(())
     }
 
-    /// Whether all CPUs are there, once all ids are known; `offset` is that of the first sample.
-    pub(super) fn check(&self, cpus: Option<u32>, offset: u64) -> Result<(), Damage> {
+    /// Whether all CPUs are there and nothing is left out, once all ids are known; `offset` is that
+    /// of the first sample.
+    pub(super) fn check(
+        &self,
+        (cpus, left_out): (Option<u32>, Option<&'static str>),
+        offset: u64,
+    ) -> Result<(), Damage> {
+        if let Some(found) = left_out {
+            return Err(Damage::bad(offset, "perf events", ALL, found));
+        }
         let (own, all) = (self.cpus.len(), cpus.map_or(0, |cpus| cpus as usize));
         if own > 0 && own < all {
             let found = format!("those of {own} of {all} CPUs");
@@ -113,9 +121,12 @@ mod tests {
     #[test]
     fn cpus_without_events_are_told() {
         let whose = Whose { cpus: BTreeSet::from([0]) };
-        let message = whose.check(Some(2), 9).unwrap_err().fault.to_string();
+        let of = |whose: &Whose, cpus| whose.check((cpus, None), 9);
+        let message = of(&whose, Some(2)).unwrap_err().fault.to_string();
         assert!(message.contains("those of 1 of 2 CPUs"), "{message}");
-        assert!(whose.check(Some(1), 9).is_ok() && whose.check(None, 9).is_ok());
-        assert!(Whose::default().check(Some(2), 9).is_ok(), "nothing says");
+        assert!(of(&whose, Some(1)).is_ok() && of(&whose, None).is_ok());
+        assert!(of(&Whose::default(), Some(2)).is_ok(), "nothing says");
+        let filtered = whose.check((None, Some("those that pass a filter")), 9).unwrap_err();
+        assert!(filtered.fault.to_string().contains("that pass a filter"), "{filtered:?}");
     }
 }
