@@ -167,6 +167,14 @@ pub struct Counts {
     pub peak_pages: u64,
 }
 
+impl Counts {
+    /// What is said of a trace that is not whole.
+    pub fn lost_note(&self) -> Option<String> {
+        let what = "the recorder lost events: blocks may have other owners than told";
+        (self.lost > 0).then(|| what.to_owned())
+    }
+}
+
 /// A trace, ready to run.
 #[derive(Clone, Debug, Default)]
 pub struct Program {

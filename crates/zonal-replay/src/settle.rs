@@ -34,6 +34,8 @@ fn settle_by(
     moved: impl Fn(&NotJudged) -> Moved,
 ) -> (Vec<NotJudged>, Vec<ReclaimJudged>) {
     let (mut near, mut far) = (Vec::new(), Vec::new());
+    let (lost, stretches): (Vec<NotJudged>, Vec<_>) =
+        stretches.into_iter().partition(NotJudged::is_lost);
     for stretch in stretches {
         let whole = moved(&stretch);
         if whole.is_near() {
@@ -57,6 +59,9 @@ fn settle_by(
         true => judged.extend(far.into_iter().map(told(false))),
         false => far.into_iter().for_each(|(part, _)| join(&mut not_judged, part)),
     }
+    // Near or not: the kernel's side is not whole.
+    not_judged.extend(lost);
+    not_judged.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
     judged.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
     (not_judged, judged)
 }
@@ -181,6 +186,19 @@ mod tests {
         let unknown = unjudged::UNKNOWN;
         assert_eq!(of(unknown), (vec![(0.0, 4.0)], 0));
         assert_eq!(of(&format!("{unknown}; and more")), (vec![(0.0, 4.0)], 0));
+    }
+
+    #[test]
+    fn where_events_were_lost_a_near_model_is_not_judged() {
+        let stretch = |from_s: f64, reason: &str| NotJudged {
+            from_s,
+            to_s: from_s + 1.0,
+            reason: reason.to_owned(),
+        };
+        let all = vec![stretch(1.0, "reclaim: direct; events were lost"), stretch(5.0, "reclaim")];
+        let (not_judged, judged) = settle_by(all, |_| moved((1000, 1000), (1000, 1000)));
+        assert_eq!((not_judged.len(), not_judged[0].from_s), (1, 1.0));
+        assert_eq!((judged.len(), judged[0].from_s), (1, 5.0));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! What reclaim does to lists is part of a replay as far as the events of `vmscan` tell it
 //! (`world`). When it wakes, and what it frees, is the recording's; a boost of watermarks, memory
 //! that comes, and reclaim without events are not told. So stretches with any of these are found
-//! here, and count where the model is near the kernel (`settle`). A recording without those events
-//! says at its end whether there was reclaim.
+//! here, and count where the model is near the kernel (`settle`); those in which the recorder lost
+//! events of a CPU never do, because what the kernel moved is missing, too. A recording without
+//! those events of reclaim says at its end whether there was any.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,8 @@ use crate::readings;
 
 /// Reclaim that no event tells of.
 pub(crate) const UNKNOWN: &str = "reclaim: pages were reclaimed, and no event says when";
+/// Events that are not in the recording.
+const LOST: &str = "events were lost";
 /// Stretches with less than this between them are one.
 const JOIN_NS: u64 = 100_000_000;
 
@@ -34,6 +37,11 @@ impl NotJudged {
     /// Whether events or samples tell what went on.
     pub(crate) fn is_told(&self) -> bool {
         !self.reason.contains(UNKNOWN)
+    }
+
+    /// Whether events are missing in it, so that what the kernel did is not known either.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.reason.contains(LOST)
     }
 }
 
@@ -67,6 +75,7 @@ enum Why {
     Unknown,
     Changed,
     Memory,
+    Lost,
 }
 
 impl Why {
@@ -77,6 +86,7 @@ impl Why {
             Why::Unknown => UNKNOWN,
             Why::Changed => "watermarks are other than at the start",
             Why::Memory => "memory came or went",
+            Why::Lost => LOST,
         }
     }
 }
@@ -91,6 +101,8 @@ pub struct Unjudged {
     /// By thread: since when it reclaims.
     direct: BTreeMap<i32, u64>,
     found: Vec<(u64, u64, Why)>,
+    /// By CPU: its last event.
+    last_of: BTreeMap<u32, u64>,
     /// The recording has events of reclaim.
     is_told: bool,
 }
@@ -101,6 +113,10 @@ impl Unjudged {
         let now = event.time_ns;
         let first = *self.first_ns.get_or_insert(now);
         self.last_ns = now;
+        let before = self.last_of.insert(event.cpu, now);
+        if let EventKind::Lost { .. } = event.kind {
+            self.found.push((before.unwrap_or(first), now, Why::Lost));
+        }
         let EventKind::Notice(notice) = &event.kind else { return };
         match *notice {
             Notice::KswapdWake { node, .. } => {
@@ -366,6 +382,19 @@ mod tests {
         let all = unjudged.finish((S, 11 * S), 0);
         assert_eq!((all.len(), all[0].from_s, all[0].to_s), (1, 3.0, 10.0));
         assert_eq!(all[0].reason, Why::Changed.words());
+    }
+
+    #[test]
+    fn where_events_of_a_cpu_were_lost_nothing_is_judged_since_its_last_one() {
+        let mut unjudged = Unjudged::default();
+        let mut see = |time_ns, cpu, kind| unjudged.see(&Event { time_ns, cpu, pid: 1, kind });
+        see(S, 0, EventKind::VmstatUpdate);
+        see(3 * S, 1, EventKind::VmstatUpdate);
+        see(5 * S, 0, EventKind::VmstatUpdate);
+        see(6 * S, 1, EventKind::Lost { events: 9 });
+        let all = unjudged.finish((S, 11 * S), 0);
+        assert_eq!((all.len(), all[0].from_s, all[0].to_s), (1, 2.0, 5.0));
+        assert!(all[0].is_lost(), "{all:?}");
     }
 
     #[test]

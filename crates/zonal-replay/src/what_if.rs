@@ -229,6 +229,11 @@ impl<'r> WhatIf<'r> {
         self.lock_waits.as_ref()
     }
 
+    /// What is said of a trace that is not whole.
+    pub(crate) fn lost_note(&self) -> Option<String> {
+        self.program.counts.lost_note()
+    }
+
     /// Settings that somebody wrote meanwhile, and CPUs that went or came, in words.
     pub(crate) fn written(&self) -> impl Iterator<Item = String> {
         let start_ns = self.program.start_ns;

@@ -303,9 +303,7 @@ fn notes(
             notes.push(format!("{changes} changes of list bounds in the trace are not replayed"));
         }
     }
-    if program.counts.lost > 0 {
-        notes.push("the recorder lost events: blocks may have other owners than told".to_owned());
-    }
+    notes.extend(program.counts.lost_note());
     notes
 }
 
