@@ -62,7 +62,12 @@ pub struct BenchArgs {
 
     /// Take about so many minutes for the cells: shorter rounds, down to 30 ms for all rounds of a
     /// subject in a cell.
-    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=1440))]
+    #[arg(
+        long,
+        value_name = "MINUTES",
+        value_parser = clap::value_parser!(u64).range(1..=1440),
+        conflicts_with = "quick"
+    )]
     pub minutes: Option<u64>,
 
     /// Measure only this subject, beside the limit; may be repeated.

@@ -110,8 +110,9 @@ impl Stats {
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.last_ns.saturating_sub(self.first_ns) as f64 / 1e9;
-        let (events, threads, cpus) = (self.events, self.threads, self.cpus.len());
-        writeln!(f, "{events} events of {threads} threads on {cpus} CPUs in {seconds:.6} s")?;
+        let (events, threads) = (counted(self.events, "event"), counted(self.threads, "thread"));
+        let cpus = counted(self.cpus.len(), "CPU");
+        writeln!(f, "{events} of {threads} on {cpus} in {seconds:.6} s")?;
         for (kind, events) in &self.kinds {
             writeln!(f, "  {kind:<26} {events}")?;
         }
@@ -120,7 +121,7 @@ impl fmt::Display for Stats {
         writeln!(f, "allocations by migratetype{}", list(&self.allocs_by_migratetype))?;
         writeln!(f, "events by CPU{}", list(&self.cpus))?;
         if self.lost > 0 {
-            writeln!(f, "lost {} events at least", self.lost)?;
+            writeln!(f, "lost {} at least", counted(self.lost, "event"))?;
         }
         if let (Some(bytes), Some(each)) = (self.bytes, self.bytes_per_event) {
             writeln!(f, "{bytes} bytes, {each:.3} per event")?;
@@ -130,6 +131,34 @@ impl fmt::Display for Stats {
     }
 }
 
+/// So many of these; of one it is no plural.
+fn counted(count: impl fmt::Display, one: &str) -> String {
+    let count = count.to_string();
+    let plural = if count == "1" { "" } else { "s" };
+    format!("{count} {one}{plural}")
+}
+
 fn list<T: fmt::Display>(map: &BTreeMap<T, u64>) -> String {
     map.iter().map(|(key, events)| format!(" {key}:{events}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_event_of_one_thread_on_one_cpu_is_no_plural() {
+        let stats = |events: u64| Stats {
+            events,
+            threads: events as usize,
+            cpus: (0..events as u32).map(|cpu| (cpu, 1)).collect(),
+            lost: events,
+            ..Stats::default()
+        };
+        let one = stats(1).to_string();
+        assert!(one.starts_with("1 event of 1 thread on 1 CPU in "), "{one}");
+        assert!(one.contains("\nlost 1 event at least\n"), "{one}");
+        let two = stats(2).to_string();
+        assert!(two.starts_with("2 events of 2 threads on 2 CPUs in "), "{two}");
+    }
 }

@@ -13,6 +13,8 @@ fn a_file_that_is_no_earlier_run_is_refused_by_name_before_anything_is_measured(
         assert!(message.contains(file) && message.contains(what), "{message}");
         assert!(message.contains("expected what `zonal bench --csv FILE`"), "{message}");
     }
-    let message = refusal(&["bench", "--compare", &other, "--markdown"]);
-    assert!(message.contains("cannot be used with"), "{message}");
+    for both in [&["--compare", &other, "--markdown"][..], &["--quick", "--minutes", "5"]] {
+        let message = refusal(&[&["bench"], both].concat());
+        assert!(message.contains("cannot be used with"), "{message}");
+    }
 }
