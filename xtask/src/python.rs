@@ -8,7 +8,7 @@
 //! `--quick`: a wheel without optimisation across crates, this interpreter only, no types. Without
 //! an interpreter or the registry of packages it says SKIPPED and passes. CI runs `check`, which
 //! needs neither, and `--smoke`: a wheel from what the workspace's tests left compiled, in an
-//! environment with nothing else, tried once.
+//! environment with nothing else, tried once, and the tests of what results are made of.
 
 mod free;
 pub mod tools;
@@ -20,12 +20,15 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use self::tools::{
-    Build, CRATE, MATURIN, MINORS, ZIG, bin, environment, in_environment, install, interpreter,
-    pip, pyenv, run_in, shared, skipped, tests, usable, version, wheel, without,
+    Build, CRATE, MATURIN, MINORS, TESTERS, ZIG, bin, environment, in_environment, install,
+    interpreter, pip, pyenv, pytest, run_in, shared, skipped, tests, usable, version, wheel,
+    without,
 };
 use crate::record::Record;
 use crate::tools::{cargo, target_directory};
 
+/// Whether results have the fields that the library writes.
+const FIELDS: &str = "tests/test_results.py";
 const CHECKERS: [&str; 2] = ["mypy", "pyright[nodejs]"];
 
 /// All of it; true if nothing failed.
@@ -76,7 +79,7 @@ fn run(root: &Path, quick: bool) -> Result<bool> {
 }
 
 /// Builds the shared wheel, installs it into a fresh environment with nothing else, and runs
-/// `tests/smoke.py` there.
+/// `tests/smoke.py` there; then, with pytest, the tests of what the library's other crates decide.
 pub fn smoke(root: &Path) -> Result<bool> {
     let to = target_directory(root).join("python-smoke");
     let crate_dir = root.join(CRATE);
@@ -94,7 +97,12 @@ pub fn smoke(root: &Path) -> Result<bool> {
     let fresh = to.join("fresh");
     environment(&python, &fresh, &["--no-index", &wheel.display().to_string()])?;
     let program = crate_dir.join("tests/smoke.py").display().to_string();
-    run_in(&to, &bin(&fresh, "python"), &[&program])
+    let works = run_in(&to, &bin(&fresh, "python"), &[&program])?;
+    if pip(&fresh, &TESTERS).is_err() {
+        eprintln!("SKIPPED: {} cannot be installed", TESTERS.join(" and "));
+        return Ok(works);
+    }
+    Ok(works & pytest(&to, &fresh, &[&crate_dir.join(FIELDS).display().to_string()])?)
 }
 
 /// What the arguments ask for.

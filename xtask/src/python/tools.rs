@@ -16,7 +16,7 @@ pub const ZIG: &str = "ziglang==0.17.1";
 /// The hosts that the wheel is for: glibc 2.17 is of 2012, and the oldest that Rust supports.
 const HOSTS: &str = "manylinux_2_17";
 /// What runs the tests, and ends one that hangs.
-const TESTERS: [&str; 2] = ["pytest", "pytest-timeout"];
+pub const TESTERS: [&str; 2] = ["pytest", "pytest-timeout"];
 /// Seconds that no single test takes, on whatever host.
 pub const TEST_LIMIT: &str = "--timeout=1200";
 /// What reads the results; each is installed if it can be had. PyTorch is not among them: with what
@@ -178,13 +178,16 @@ pub fn install(python: &Path, at: &Path, wheel: &Path) -> Result<Vec<&'static st
 
 /// The tests, in a directory where nothing but the installed package can be imported.
 pub fn tests(crate_dir: &Path, environment: &Path, to: &Path) -> Result<bool> {
-    let python = bin(environment, "python");
     let tests = crate_dir.join("tests").display().to_string();
+    Ok(pytest(to, environment, &[&tests])?
+        & pytest(to, environment, &["--pyargs", "--doctest-modules", "zonal"])?)
+}
+
+/// Some of them.
+pub fn pytest(to: &Path, environment: &Path, what: &[&str]) -> Result<bool> {
     let cache = format!("cache_dir={}", to.join("pytest").display());
     let args = ["-m", "pytest", "-q", "-rfEs", TEST_LIMIT, "-o", &cache];
-    let package = ["--pyargs", "--doctest-modules", "zonal"];
-    Ok(run_in(to, &python, &[&args[..], &[tests.as_str()]].concat())?
-        & run_in(to, &python, &[&args[..], &package].concat())?)
+    run_in(to, &bin(environment, "python"), &[&args[..], what].concat())
 }
 
 /// A program of an environment, as in a shell where that is active.
