@@ -8,7 +8,10 @@
 //! - Where direct reclaim did not help, all lists are emptied (LB D.5): after `direct_reclaim_end`
 //!   its thread does not get its pages.
 //! - After pages were moved together, the lists of that CPU are emptied: the thread freed pages
-//!   between `compaction_begin` and `compaction_end`.
+//!   between `compaction_begin` and `compaction_end`. Not where whole nodes are compacted, for no
+//!   request (`compact_memory`, `compaction_proactiveness`): then all zones of a node come one
+//!   after the other, from the first on, where a request leaves those out that have such blocks.
+//!   In a node with one zone the two look alike, and it is taken for a request's.
 //!
 //! None of this looks at refills or drains, so these stay what the model is judged by.
 
@@ -18,6 +21,7 @@ use zonal_core::alloc::Sysctl;
 use zonal_trace::{Event, EventKind, Notice};
 
 use crate::settings::Settings;
+use crate::zones::ZoneMap;
 
 /// One thing that happened to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +86,23 @@ pub struct World {
     tries: BTreeMap<i32, (u64, u16)>,
     /// By thread: the zone that it moves pages in, and whether it freed any.
     moving: BTreeMap<i32, (u64, bool)>,
+    /// First frames of the zones, in the order in which whole nodes are compacted; of each whether
+    /// more of its node follow.
+    zones: Vec<(u64, bool)>,
+    /// By thread that compacts whole nodes: the zone it is at.
+    sweeping: BTreeMap<i32, usize>,
     changes: Vec<Changed>,
 }
 
 impl World {
+    /// For a machine of these zones, in the order of nodes and of frames.
+    pub fn new(map: &ZoneMap) -> World {
+        let zones = map.zones();
+        let follows = |at: usize| zones.get(at + 1).is_some_and(|next| next.node == zones[at].node);
+        let zones = (0..zones.len()).map(|at| (zones[at].start, follows(at))).collect();
+        World { zones, ..World::default() }
+    }
+
     /// Takes note of the next event of the trace.
     pub fn see(&mut self, event: &Event) {
         let Event { time_ns, pid, ref kind, .. } = *event;
@@ -131,14 +148,29 @@ impl World {
             Notice::CompactionBegin { zone_start, .. } => {
                 self.did_not_help(pid);
                 self.moving.insert(pid, (zone_start, false));
+                match self.swept(pid, zone_start) {
+                    Some(at) => self.sweeping.insert(pid, at),
+                    None => self.sweeping.remove(&pid),
+                };
             }
             Notice::CompactionEnd { .. } => {
-                if let Some((zone_start, true)) = self.moving.remove(&pid) {
+                if let Some((zone_start, true)) = self.moving.remove(&pid)
+                    && !self.sweeping.contains_key(&pid)
+                {
                     self.push(time_ns, cpu, Change::Emptied(zone_start));
                 }
             }
             _ => {}
         }
+    }
+
+    /// The zone's place, if the thread begins to compact a whole node there, or goes on with it.
+    fn swept(&self, pid: i32, zone_start: u64) -> Option<usize> {
+        let at = self.zones.iter().position(|(start, _)| *start == zone_start)?;
+        let (before, follows) = (self.zones[..at].last(), self.zones[at].1);
+        let is_first = follows && before.is_none_or(|(_, follows)| !follows);
+        let goes_on = self.sweeping.get(&pid).is_some_and(|last| last + 1 == at);
+        (is_first || goes_on).then_some(at)
     }
 
     fn push(&mut self, time_ns: u64, cpu: u16, change: Change) {
@@ -303,5 +335,30 @@ mod tests {
         let moved = [(1, 7, begin()), (2, 7, free()), (3, 7, end())];
         assert_eq!(of(&moved), [(3, Change::Emptied(zone_start))]);
         assert_eq!(of(&[(1, 7, begin()), (2, 8, free()), (3, 7, end())]), []);
+    }
+
+    #[test]
+    fn who_compacts_whole_nodes_empties_no_lists() {
+        let (dma, dma32, normal, other) = (1, 4096, 1 << 20, 1 << 22);
+        let zones = vec![(dma, true), (dma32, true), (normal, false), (other, false)];
+        let emptied = |starts: &[u64]| {
+            let mut world = World { zones: zones.clone(), ..World::default() };
+            for (time_ns, zone_start) in (1..).zip(starts.iter().copied()) {
+                let end = Notice::CompactionEnd { zone_start, sync: true, status: 5 };
+                let begin = Notice::CompactionBegin { zone_start, sync: true };
+                for kind in [EventKind::Notice(begin), free(), EventKind::Notice(end)] {
+                    world.see(&Event { time_ns, cpu: 1, pid: 7, kind });
+                }
+            }
+            let changes = world.finish();
+            changes.into_iter().map(|changed| changed.change).collect::<Vec<Change>>()
+        };
+        assert_eq!(emptied(&[dma, dma32, normal, other]), []);
+        assert_eq!(emptied(&[dma, dma32, normal, dma, dma32]), []);
+        // For a request: the last zone first, or one that has no such block.
+        assert_eq!(emptied(&[normal]), [Change::Emptied(normal)]);
+        assert_eq!(emptied(&[dma32, normal]), [dma32, normal].map(Change::Emptied));
+        assert_eq!(emptied(&[dma, normal]), [Change::Emptied(normal)]);
+        assert_eq!(emptied(&[other]), [Change::Emptied(other)]);
     }
 }

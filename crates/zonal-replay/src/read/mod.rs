@@ -128,7 +128,7 @@ pub fn facts(
     let mut begins = Begins::new(machine);
     let mut unjudged = Unjudged::default();
     let mut locks = Locks::new(ZoneMap::new(machine));
-    let mut world = World::default();
+    let mut world = World::new(&ZoneMap::new(machine));
     let mut others = Others::new(machine);
     let (mut cache, mut wakes) = (Cache::default(), Wakes::default());
     let mut is_whole = true;
