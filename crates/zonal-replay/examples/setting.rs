@@ -1,5 +1,5 @@
 //! What a setting is predicted to do to the counts of recordings:
-//! `predict vm.NAME=VALUE RECORDING…`.
+//! `setting vm.NAME=VALUE RECORDING…`.
 
 use zonal_replay::verify::{Tried, predict};
 use zonal_trace::Recording;
