@@ -103,14 +103,18 @@ mod cells {
         rows.iter().all(|cells| are_u64s(cells, value))
     }
 
-    /// Whether the numbers of all rows are `first`, `first + step`, `first + 2 * step`, ...
+    /// Whether the numbers of all rows are `first`, `first + step`, `first + 2 * step`, ...; of a
+    /// row all are looked at, without a way out in between.
     #[inline(always)]
     pub(crate) fn are_steps<T: PageName>(rows: &[[T; 8]], first: u64, step: u64) -> bool {
         let mut expected = first;
-        rows.as_flattened().iter().all(|number| {
-            let is = number.bits() == expected;
-            expected = expected.wrapping_add(step);
-            is
+        rows.iter().all(|row| {
+            let differ = row.iter().fold(0, |differ, number| {
+                let own = number.bits() ^ expected;
+                expected = expected.wrapping_add(step);
+                differ | own
+            });
+            differ == 0
         })
     }
 
@@ -118,9 +122,11 @@ mod cells {
     #[inline(always)]
     pub(crate) fn store_steps<T: PageName>(rows: &mut [[T; 8]], first: u64, step: u64) {
         let mut next = first;
-        for number in rows.as_flattened_mut() {
-            *number = T::of_bits(next);
-            next = next.wrapping_add(step);
+        for row in rows {
+            for number in row {
+                *number = T::of_bits(next);
+                next = next.wrapping_add(step);
+            }
         }
     }
 
