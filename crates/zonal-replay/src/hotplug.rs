@@ -22,15 +22,13 @@ pub fn hotplug(
     let differs = |cpu: &u32| {
         !first.contains(cpu) || readings.iter().any(|(_, online)| !online.contains(cpu))
     };
-    let of = |cpu: u32| moves_of(cpu, &readings, program);
-    cpus.filter(differs).filter_map(|cpu| Some((u16::try_from(cpu).ok()?, of(cpu)))).fold(
-        Vec::new(),
-        |mut all, (cpu, moves)| {
-            let moves = moves.into_iter();
-            all.extend(moves.map(|(time_ns, change)| Changed { time_ns, cpu, change }));
-            all
-        },
-    )
+    let mut all = Vec::new();
+    for cpu in cpus.filter(differs) {
+        let moves = moves_of(cpu, &readings, program).into_iter();
+        let cpu = cpu as u16;
+        all.extend(moves.map(|(time_ns, change)| Changed { time_ns, cpu, change }));
+    }
+    all
 }
 
 /// The time of a reading, as it begins and ends, and the CPUs that are online then.

@@ -95,7 +95,7 @@ pub struct World {
 }
 
 impl World {
-    /// For a machine of these zones, in the order of nodes and of frames.
+    /// For a machine of these zones.
     pub fn new(map: &ZoneMap) -> World {
         let zones = map.zones();
         let follows = |at: usize| zones.get(at + 1).is_some_and(|next| next.node == zones[at].node);

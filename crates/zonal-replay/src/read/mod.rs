@@ -127,8 +127,9 @@ pub fn facts(
     let mut cpus = machine.cpus.unwrap_or(1);
     let mut begins = Begins::new(machine);
     let mut unjudged = Unjudged::default();
-    let mut locks = Locks::new(ZoneMap::new(machine));
-    let mut world = World::new(&ZoneMap::new(machine));
+    let map = ZoneMap::new(machine);
+    let mut world = World::new(&map);
+    let mut locks = Locks::new(map);
     let mut others = Others::new(machine);
     let (mut cache, mut wakes) = (Cache::default(), Wakes::default());
     let mut is_whole = true;

@@ -134,8 +134,7 @@ fn follow(program: &Program, room: u64, left: &[Left]) -> (Stays, Vec<Filed>) {
 fn is_of_reclaim(program: &Program, op: &Op) -> bool {
     match program.changes[op.slot as usize].change {
         Change::ReclaimBegins(_) | Change::AllEmptied | Change::Emptied(_) => true,
-        Change::ReclaimEnds(_) | Change::Set(..) => false,
-        Change::CpuGoes | Change::CpuComes => false,
+        Change::ReclaimEnds(_) | Change::Set(..) | Change::CpuGoes | Change::CpuComes => false,
     }
 }
 

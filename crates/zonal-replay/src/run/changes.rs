@@ -54,16 +54,15 @@ impl Changes {
                     allocator.drain(ZoneId(zone as u16), CpuId(changed.cpu.into()));
                 }
             }
-            Change::CpuGoes | Change::CpuComes => {
-                let cpu = CpuId(changed.cpu.into());
+            Change::CpuGoes => {
                 // The last one stays: a machine without a CPU is none.
-                let is_done = match changed.change {
-                    Change::CpuGoes => {
-                        allocator.tables().online_cpus(None) > 1 && allocator.cpu_dead(cpu)
-                    }
-                    _ => allocator.cpu_online(cpu),
-                };
-                if is_done {
+                let may_go = allocator.tables().online_cpus(None) > 1;
+                if may_go && allocator.cpu_dead(CpuId(changed.cpu.into())) {
+                    self.written.push(*changed);
+                }
+            }
+            Change::CpuComes => {
+                if allocator.cpu_online(CpuId(changed.cpu.into())) {
                     self.written.push(*changed);
                 }
             }

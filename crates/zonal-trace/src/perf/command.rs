@@ -71,8 +71,7 @@ impl Command {
     fn short(&mut self, letters: &str) -> bool {
         for (at, letter) in letters.char_indices() {
             match letter {
-                'a' => self.of_cpus = true,
-                'C' => self.of_cpus = true,
+                'a' | 'C' => self.of_cpus = true,
                 'p' | 't' | 'u' => self.of_named = true,
                 'G' => self.part = Some("those of groups of processes (`-G`)"),
                 // Their value may be in the same word, and need not be there.
