@@ -4,7 +4,8 @@
 //! tears none of them (Intel SDM 3A 9.1.1, AMD64 APM 2 7.3.2: the aligned quadwords of a wider
 //! access are each read or written in one piece). Written as assembly because that is all that is
 //! asked for: to the language these are accesses of memory that others may access, like any other
-//! instruction in `asm!`. Elsewhere, and in kernels built without vector registers, they are loops.
+//! instruction in `asm!`. Many rows in a row go through wider registers, where there are any
+//! (`wide`). Elsewhere, and in kernels built without vector registers, they are loops.
 #![allow(unsafe_code)]
 
 use crate::types::Pfn;
@@ -12,9 +13,12 @@ use crate::types::Pfn;
 /// eight at a time.
 pub(crate) use cells::WIDE;
 pub(crate) use cells::{
-    all_u64s, are_row, are_steps, are_u64s, copy_down, copy_u32s, equal_u64s, store_row,
+    all_u64s, are_row, are_steps, are_u64s, copy_down, copy_u32s, equal_u64s, fill_u64s, store_row,
     store_steps, store_u64s,
 };
+
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
+mod wide;
 
 /// How the bulk calls name a page: by its number or its address. Both are eight bytes, and none of
 /// their values is wrong; it is implemented here alone.
@@ -148,6 +152,12 @@ mod cells {
     pub(crate) fn store_u64s(cells: &[AtomicU64; 8], value: u64) {
         cells.iter().for_each(|cell| cell.store(value, Relaxed));
     }
+
+    /// Writes one value to all cells of all rows.
+    #[inline(always)]
+    pub(crate) fn fill_u64s(rows: &[[AtomicU64; 8]], value: u64) {
+        rows.iter().for_each(|cells| store_u64s(cells, value));
+    }
 }
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2", not(miri)))]
@@ -156,7 +166,7 @@ mod cells {
     use core::arch::x86_64::__m128i;
     use core::mem::transmute;
 
-    use super::PageName;
+    use super::{PageName, wide};
     use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
     pub(crate) const WIDE: bool = true;
@@ -276,6 +286,10 @@ mod cells {
     /// Whether all cells of all rows have this value.
     #[inline(always)]
     pub(crate) fn all_u64s(rows: &[[AtomicU64; 8]], value: u64) -> bool {
+        if wide::serve(rows.len()) {
+            // SAFETY: (1) it was just asked.
+            return unsafe { wide::all_u64s(rows, value) };
+        }
         // SAFETY: (1) plain bits of the same size.
         let value: __m128i = unsafe { transmute([value; 2]) };
         // SAFETY: (1) plain bits of the same size.
@@ -311,6 +325,10 @@ mod cells {
     /// Whether the numbers of all rows are `first`, `first + step`, `first + 2 * step`, ...
     #[inline(always)]
     pub(crate) fn are_steps<T: PageName>(rows: &[[T; 8]], first: u64, step: u64) -> bool {
+        if wide::serve(rows.len()) {
+            // SAFETY: (1) it was just asked.
+            return unsafe { wide::are_steps(rows, first, step) };
+        }
         let ([mut a, mut b, mut c, mut d], on) = steps(first, step);
         // SAFETY: (1) plain bits of the same size.
         let mut equal: __m128i = unsafe { transmute([u64::MAX; 2]) };
@@ -366,6 +384,10 @@ mod cells {
     #[inline(always)]
     pub(crate) fn store_steps<T: PageName>(rows: &mut [[T; 8]], first: u64, step: u64) {
         const { assert!(size_of::<T>() == 8) };
+        if wide::serve(rows.len()) {
+            // SAFETY: (1) it was just asked.
+            return unsafe { wide::store_steps(rows, first, step) };
+        }
         let ([mut a, mut b, mut c, mut d], on) = steps(first, step);
         for row in rows {
             // SAFETY: (1) writes the 64 bytes of `row` and no more, each eight of which are what
@@ -525,6 +547,16 @@ mod cells {
                 options(nostack, preserves_flags)
             );
         }
+    }
+
+    /// Writes one value to all cells of all rows.
+    #[inline(always)]
+    pub(crate) fn fill_u64s(rows: &[[AtomicU64; 8]], value: u64) {
+        if wide::serve(rows.len()) {
+            // SAFETY: (1) it was just asked.
+            return unsafe { wide::fill_u64s(rows, value) };
+        }
+        rows.iter().for_each(|cells| store_u64s(cells, value));
     }
 }
 

@@ -67,32 +67,45 @@ fn equal_cells_are_told_from_anything_that_differs_in_one_bit() {
     }
 }
 
+/// Few rows, which go through registers of 16 bytes, and more, which go through wider ones where
+/// there are any; with a row behind them, so that a byte too many shows.
+const COUNTS: [usize; 5] = [1, 3, 4, 5, 9];
+
 #[test]
 fn rows_of_cells_are_told_from_any_with_one_that_differs() {
     let value = 0x8000_0000_0000_0001;
-    let rows: [[AtomicU64; 8]; 3] = Default::default();
-    rows.iter().for_each(|cells| store_u64s(cells, value));
-    assert!(all_u64s(&rows, value) && all_u64s(&[], value));
-    for (cell, bit) in rows.as_flattened().iter().flat_map(|cell| [(cell, 0), (cell, 63)]) {
-        cell.fetch_xor(1 << bit, Relaxed);
-        assert!(!all_u64s(&rows, value));
-        cell.fetch_xor(1 << bit, Relaxed);
+    for count in COUNTS {
+        let all: [[AtomicU64; 8]; 10] = Default::default();
+        let rows = &all[..count];
+        fill_u64s(rows, value);
+        assert!(all[count].iter().all(|cell| cell.load(Relaxed) == 0), "{count} rows");
+        assert!(all_u64s(rows, value) && all_u64s(&[], value));
+        let bits = |cell| [(cell, 0), (cell, 31), (cell, 32), (cell, 63)];
+        for (cell, bit) in rows.as_flattened().iter().flat_map(bits) {
+            assert_eq!(cell.load(Relaxed), value);
+            cell.fetch_xor(1 << bit, Relaxed);
+            assert!(!all_u64s(rows, value));
+            cell.fetch_xor(1 << bit, Relaxed);
+        }
     }
 }
 
 #[test]
 fn rows_that_grow_by_steps_are_told_from_any_with_one_that_differs() {
-    for (first, step) in [(5, 1), (7, 0), (u64::MAX - 9, 1), (23, 1u64.wrapping_neg())] {
-        let mut rows = [[Pfn(3); 8]; 3];
-        store_steps(&mut rows, first, step);
+    let from = [(5, 1), (7, 0), (u64::MAX - 9, 1), (23, 1u64.wrapping_neg()), (1 << 40, 4096)];
+    for (count, (first, step)) in COUNTS.into_iter().flat_map(|count| from.map(|it| (count, it))) {
+        let mut all = [[Pfn(3); 8]; 10];
+        store_steps(&mut all[..count], first, step);
+        assert_eq!(all[count], [Pfn(3); 8], "{count} rows");
+        let rows = &mut all[..count];
         for (i, number) in rows.as_flattened().iter().enumerate() {
             assert_eq!(number.0, first.wrapping_add(step.wrapping_mul(i as u64)), "{i}");
         }
-        assert!(are_steps(&rows, first, step));
-        assert!(!are_steps(&rows, first, step ^ 2) && !are_steps(&rows, first ^ 1, step));
-        for (odd, bit) in (0..24).flat_map(|i| [(i, 0), (i, 31), (i, 63)]) {
+        assert!(are_steps(rows, first, step));
+        assert!(!are_steps(rows, first, step ^ 2) && !are_steps(rows, first ^ 1, step));
+        for (odd, bit) in (0..8 * count).flat_map(|i| [(i, 0), (i, 31), (i, 63)]) {
             rows.as_flattened_mut()[odd].0 ^= 1 << bit;
-            assert!(!are_steps(&rows, first, step), "bit {bit} of number {odd}");
+            assert!(!are_steps(rows, first, step), "bit {bit} of number {odd}");
             rows.as_flattened_mut()[odd].0 ^= 1 << bit;
         }
     }

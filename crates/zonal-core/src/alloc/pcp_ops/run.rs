@@ -9,7 +9,8 @@ use crate::alloc::tables::Tables;
 use crate::frame::{PageWord, claim};
 pub use crate::lanes::PageName;
 use crate::lanes::{
-    all_u64s, are_row, are_steps, are_u64s, equal_u64s, store_row, store_steps, store_u64s,
+    all_u64s, are_row, are_steps, are_u64s, equal_u64s, fill_u64s, store_row, store_steps,
+    store_u64s,
 };
 use crate::pcp::state::Pcp;
 use crate::platform::Platform;
@@ -132,9 +133,8 @@ impl<'a> Words<'a> {
     #[inline(always)]
     pub fn take_apart<T: PageName>(self, first: Pfn, pages: &mut [T], make: impl Fn(Pfn) -> T) {
         let at = self.at(first);
-        for words in self.words[at..at + pages.len()].as_chunks::<RUN>().0 {
-            store_u64s(words, self.allocated);
-        }
+        let words = self.words[at..at + pages.len()].as_chunks::<RUN>().0;
+        fill_u64s(words, self.allocated);
         let name = |i| make(Pfn(first.0.wrapping_add(i))).bits();
         let rows = pages.as_chunks_mut::<RUN>().0;
         store_steps(rows, name(0), name(1).wrapping_sub(name(0)));
@@ -171,7 +171,7 @@ impl<'a> Words<'a> {
         let claim = || match self.exchanges {
             true => claim::all(words, self.allocated, none),
             false => {
-                words.iter().for_each(|words| store_u64s(words, none));
+                fill_u64s(words, none);
                 true
             }
         };
