@@ -308,7 +308,7 @@ def test_a_host_has_the_waits_the_prices_and_the_setting_of_its_advice(
         saving_percent_of_time=Saving(2.0, 5.0, 11.0),
         same_as=[],
     )
-    reclaim = ReclaimCost(2.0, 0.0, 0.5, 1000, 900, Saving(2.0, 3.0, 6.0), 60.0, 2.0, 15.2)
+    reclaim = ReclaimCost(2.0, 0.0, 0.5, 1000, 900, Saving(2.0, 3.0, 6.0), 60.0, 2.0, 15.2, None)
     told = replace(
         advice,
         verdict="worth trying",

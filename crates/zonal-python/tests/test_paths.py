@@ -57,6 +57,40 @@ def test_a_url_that_pathlib_shortened_is_told_from_a_pattern_without_files() -> 
         zonal.fleet(Path("s3://fleet/*"))
 
 
+def test_a_machine_is_read_from_a_path_of_any_bytes(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/\xff.toml"
+    with pytest.raises(zonal.MachineError, match="cannot be read"):
+        lab.once(path, warm_us=20, run_us=100)
+    with open(path, "w") as file:
+        file.write(lab.Machine.named("xeon-2007-8").to_toml())
+    hashes = [
+        lab.once(each, warm_us=20, run_us=100).result_hash
+        for each in (path, os.fsdecode(path), Path(os.fsdecode(path)), path + b"@8", "xeon-2007-8")
+    ]
+    assert len(set(hashes)) == 1
+
+
+@pytest.mark.parametrize("wrong", ["\ud800", "\udcff"])
+def test_names_that_are_no_text_are_refused_as_names(wrong: str) -> None:
+    calls: Dict[str, Callable[[], object]] = {
+        "machine": lambda: lab.once(wrong, warm_us=20, run_us=100),
+        "policy": lambda: lab.once(policy=wrong),
+        "workload": lambda: lab.once(workload=wrong),
+        "set": lambda: lab.once(set={wrong: 1}),
+        "value": lambda: lab.once(set={"cpus": wrong}),
+        "other": lambda: lab.compare("zonal", wrong),
+        "experiment": lambda: lab.run(wrong),
+        "size": lambda: lab.Machine.named("xeon-2007-8").resized(wrong),
+        "named": lambda: lab.Machine.named(wrong),
+        "Policy": lambda: zonal.Policy(wrong),
+        "Pool": lambda: zonal.Pool(1 << 22, policy=wrong),
+    }
+    for name, call in calls.items():
+        with pytest.raises(zonal.Error) as told:
+            call()
+        assert f"\\u{ord(wrong):04x}" in str(told.value), name
+
+
 def test_a_folder_is_no_file_of_rows(tmp_path: Path) -> None:
     with pytest.raises(zonal.LabError, match="this is a directory; expected the files in it"):
         zonal.read_rows(tmp_path)

@@ -8,6 +8,7 @@ from typing import Iterator, List, Mapping, Optional, Union
 
 from . import _native
 from ._errors import PolicyError
+from ._paths import shown
 
 __all__ = ["Policy", "PolicyLike", "Setting", "policies", "policy", "text_of"]
 
@@ -41,7 +42,7 @@ class Policy(Mapping[str, str]):
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
             raise TypeError(f"policy: {type(text).__name__}; expected a name, or a Policy")
-        read = json.loads(_native.policy_values(text))
+        read = json.loads(_native.policy_values(shown(text)))
         self._text = text
         self._name: str = read["name"]
         self._settings = {value["key"]: Setting(**value) for value in read["values"]}
@@ -134,5 +135,5 @@ def policies() -> List[str]:
 def text_of(policy: PolicyLike) -> str:
     """A policy's text. A wrong type is refused here, a wrong name where it is used."""
     if isinstance(policy, (str, Policy)):
-        return str(policy)
+        return shown(str(policy))
     raise TypeError(f"policy: {type(policy).__name__}; expected a name, or a Policy")

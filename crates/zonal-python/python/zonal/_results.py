@@ -22,6 +22,7 @@ from typing import (
 
 from ._errors import Error
 from ._html import framed, table
+from ._paths import shown
 
 if TYPE_CHECKING:
     import pandas
@@ -198,11 +199,11 @@ def texts(values: Optional[Mapping[str, object]], what: str) -> "List[tuple[str,
         return []
     if not isinstance(values, Mapping):
         raise TypeError(f"{what}: {type(values).__name__}; expected a mapping of keys to values")
-    return [(str(key), text(value)) for key, value in values.items()]
+    return [(shown(str(key)), text(value)) for key, value in values.items()]
 
 
 def text(value: object) -> str:
     """A value as recipes write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return shown(str(value))

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 from . import _native
 from ._errors import ArgumentError, MachineError
 from ._native import RUN_US, WARM_US
-from ._paths import PathLike, local_text, path_text
+from ._paths import PathLike, local_text, path_text, shown
 from ._policy import Policy, PolicyLike, text_of
 from ._progress import Progress, adapted
 from ._results import text, texts
@@ -62,7 +62,7 @@ class Machine(_native.Machine):
     @classmethod
     def named(cls, name: str) -> "Machine":
         """One of :func:`machines`, resized with ``NAME@CPUS`` or ``NAME@CPUS/NODES``."""
-        return cls(_native.machine_named(name))
+        return cls(_native.machine_named(shown(name) if isinstance(name, str) else name))
 
     @classmethod
     def load(cls, path: PathLike) -> "Machine":
@@ -99,7 +99,7 @@ class Machine(_native.Machine):
         """The same kind of machine with ``CPUS`` or ``"CPUS/NODES"``. One that was resized before
         is made of the whole again."""
         whole = self._described()
-        made = type(self)(_native.machine_sized(whole, str(size)))
+        made = type(self)(_native.machine_sized(whole, shown(str(size))))
         made._whole = whole
         return made
 
@@ -156,11 +156,13 @@ def _machine(machine: MachineLike) -> "tuple[str, Optional[str]]":
         return _machine(Machine.from_dict(machine))
     is_path = isinstance(machine, (bytes, os.PathLike))
     if is_path or (isinstance(machine, str) and ".toml" in machine):
-        base, size = _native.machine_split(path_text(machine))
-        found = Machine.load(base)
+        path = path_text(machine)
+        # A path of any bytes; what follows the last @ of it is a size.
+        _, size = _native.machine_split(shown(path))
+        found = Machine.load(path if size is None else path.rpartition("@")[0])
         return _machine(found.resized(size) if size else found)
     if isinstance(machine, str):
-        return machine, None
+        return shown(machine), None
     raise TypeError(
         f"machine: {type(machine).__name__}; expected a name, a path, a dict or a Machine"
     )
@@ -191,7 +193,7 @@ def _run(
         "machine": name,
         "toml": toml,
         "policy": text_of(policy),
-        "workload": workload,
+        "workload": shown(workload),
         "busy": None if busy is None else _whole("busy", busy, (1 << 32) - 1),
         "seed": _whole("seed", seed),
         "warm_us": _whole("warm_us", warm_us),
@@ -309,7 +311,7 @@ def run(
         raise TypeError(f"experiment: {type(experiment).__name__}; expected a name")
     sizes = [_whole("cpus", each, (1 << 32) - 1) for each in cpus]
     with adapted(progress) as told:
-        table, page = _native.lab_run(experiment, _whole("seed", seed), sizes, told)
+        table, page = _native.lab_run(shown(experiment), _whole("seed", seed), sizes, told)
     return ExperimentTable.from_json(table, page)
 
 
