@@ -157,9 +157,10 @@ impl PageRules {
         1 << if self.block_order < 32 { self.block_order } else { 31 }
     }
 
+    /// Larger ones than any policy accepts count as some whose KiB are a number of 32 bits.
     const fn beyond(self) -> u32 {
         let shift = (self.shift as u32).saturating_sub(PAGE_SHIFT);
-        if shift < 32 { shift } else { 31 }
+        if shift < 29 { shift } else { 29 }
     }
 }
 

@@ -46,6 +46,25 @@ fn a_machine_without_memory_or_cpus_or_nodes_is_refused() {
     says(error(&[], ONE_ZONE, ONE_CPU), MachineError::Distances(0, 1), &["0 entries", "is 1"]);
 }
 
+/// A program writes the fields of a policy itself; `Policy::set` refuses these by text.
+#[test]
+fn a_policy_with_numbers_that_cannot_be_is_refused() {
+    let with = |change: fn(&mut Policy)| {
+        let mut policy = Policy::LINUX_6_18;
+        change(&mut policy);
+        Layout::of(&machine(ONE_NODE, ONE_ZONE, ONE_CPU), &policy).unwrap_err().to_string()
+    };
+    let text = with(|policy| policy.pcp.scale_max = 32);
+    assert!(text.contains("pcp.scale_max") && text.contains("is 32; give 0 to 6"), "{text}");
+    let text = with(|policy| policy.page.shift = 64);
+    assert!(text.contains("page.shift") && text.contains("is 64; give 12 to 20"), "{text}");
+    // A bulk call filled less than it said.
+    let text = with(|policy| policy.pcp.bulk_block = 1);
+    assert!(text.contains("pcp.bulk_block") && text.contains("set 0"), "{text}");
+    with(|policy| policy.pcp.batch_cap_pages = u64::MAX);
+    with(|policy| policy.watermark.scale_factor = u32::MAX);
+}
+
 #[test]
 fn distances_that_are_no_distances_are_refused() {
     let three = error(&[10, 20, 20], ONE_ZONE, ONE_CPU);

@@ -115,9 +115,11 @@ impl Layout {
     /// The records that `machine` needs under `policy`.
     ///
     /// # Errors
-    /// [`MachineError`] where the machine cannot be.
+    /// [`MachineError`] where the machine cannot be, or the policy.
     pub fn of(machine: &Machine<'_>, policy: &Policy) -> Result<Layout, MachineError> {
         machine.check()?;
+        policy.check_numbers().map_err(MachineError::Number)?;
+        policy.check().map_err(MachineError::Conflict)?;
         let lists = policy.pcp.map(machine.grouping(policy));
         let mut layout = Layout {
             zones: machine.zones.len(),

@@ -4,7 +4,8 @@ use core::fmt;
 
 use crate::frame::MAX_ZONE_FRAMES;
 use crate::pcp::size::{self, HighFraction, SizeInputs, Sizes};
-use crate::policy::Policy;
+use crate::policy::set::Conflict;
+use crate::policy::{OutOfRange, Policy};
 use crate::types::{NodeId, PAGEBLOCK_ORDER, ZoneKind, isqrt};
 use crate::zone::state::MANAGED_MAX;
 use crate::zonelist::order::NODES_MAX;
@@ -94,6 +95,10 @@ pub enum MachineError {
         /// What the other began as.
         given: &'static str,
     },
+    /// A number of the policy is not one that its key accepts.
+    Number(OutOfRange),
+    /// Values of the policy that do not go together.
+    Conflict(Conflict),
 }
 
 impl fmt::Display for MachineError {
@@ -143,6 +148,10 @@ impl fmt::Display for MachineError {
                 "the platform is compiled for the policy {fixed} as it is in `Platform::POLICY`, \
                  and {given} or a changed one was given; give the same"
             ),
+            MachineError::Number(OutOfRange { key, value, low, high }) => {
+                write!(f, "{key} of the policy is {value}; give {low} to {high}")
+            }
+            MachineError::Conflict(conflict) => write!(f, "the policy cannot be: {conflict}"),
         }
     }
 }

@@ -8,11 +8,13 @@
 #[path = "../history/policy.rs"]
 mod history;
 pub mod nearest;
+mod numbers;
 mod presets;
 pub mod recompute;
 pub mod set;
 pub mod walk;
 
+pub use numbers::OutOfRange;
 pub use presets::PresetError;
 
 use crate::buddy::{FallbackRule, HighAtomicPolicy};

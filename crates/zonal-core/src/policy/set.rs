@@ -13,6 +13,7 @@
 use core::fmt;
 
 use super::nearest::nearest;
+use super::numbers::{self, MAX_INT};
 use super::recompute::Recompute;
 use super::walk::{
     CacheMark, DirtySpread, DistanceRule, NoFragment, NodeLoad, NodeReclaimMode, PrivateNodes,
@@ -20,7 +21,7 @@ use super::walk::{
 };
 use super::{Grouping, MinFreeRule, Policy};
 use crate::buddy::{FallbackRule, HighAtomicCount, HighAtomicLimit};
-use crate::pcp::depot::{DepotGroup, MAGAZINES_MAX};
+use crate::pcp::depot::DepotGroup;
 use crate::pcp::drain::{Chunk, DrainOrder, IdleDrain, RemoteDrain};
 use crate::pcp::lists::{FreeLists, HugeLists};
 use crate::pcp::owner::Pageblocks;
@@ -138,13 +139,13 @@ pub const SETTINGS: &[Setting] = &[
         "hot-cold: pages that callers say are in no cache have lists of their own (2.6.24)"),
     setting!("pcp.size", pcp.size: SizeRule,
         "sizes of the lists: six-batches up to 5.12, low-mark to 6.6, bounds from 6.7 on"),
-    setting!("pcp.batch_cap", pcp.batch_cap_pages: u64 in 1..=1 << 20,
+    setting!("pcp.batch_cap", pcp.batch_cap_pages: u64 in numbers::BATCH_CAP,
         "cap of the batch before it is divided by 4, in pages: 128 up to 4.18, then 256"),
     setting!("pcp.recompute", pcp.recompute: Recompute,
         "when the lists' sizes are computed; each value adds to the one before it"),
     setting!("pcp.tuning", pcp.tuning: Tuning,
         "steps of self-tuning: fixed up to 5.12, 0 to 6.6, 1 to 9 those of 6.7, 6.15 from then on"),
-    setting!("pcp.scale_max", pcp.scale_max: u8 in 0..=6,
+    setting!("pcp.scale_max", pcp.scale_max: u8 in numbers::SCALE_MAX,
         "pcp_batch_scale_max: refills and drains grow up to batch << this; from pcp.tuning=4 on"),
     setting!(
         "pcp.slice",
@@ -162,16 +163,16 @@ pub const SETTINGS: &[Setting] = &[
         |fraction: HighFraction, f| write!(f, "{}", fraction.get()),
         |text| HighFraction::new(text.parse().ok()?).ok()
     ),
-    setting!("pcp.high_batches", pcp.high_batches: u32 in 0..=1 << 20,
+    setting!("pcp.high_batches", pcp.high_batches: u32 in numbers::HIGH_BATCHES,
         "lists of a CPU grow to so many batches at most, for blocks of 1 MiB and more to 2.5 times \
          as many; 0 leaves it to pcp.size"),
-    setting!("pcp.bulk_block", pcp.bulk_block: u8 in 0..=9,
+    setting!("pcp.bulk_block", pcp.bulk_block: u8 in numbers::BULK_BLOCK,
         "order of the blocks that bulk calls take and give back whole, 3 to 9; 0: page by page"),
-    setting!("pcp.hold", pcp.hold: u16 in 0..=1 << 15,
+    setting!("pcp.hold", pcp.hold: u16 in numbers::HOLD,
         "blocks that move in one hold of the zone lock, at most; 0 as Linux: a whole refill"),
-    setting!("pcp.budget_fraction", pcp.budget_fraction: u32 in 0..=1 << 20,
+    setting!("pcp.budget_fraction", pcp.budget_fraction: u32 in numbers::BUDGET_FRACTION,
         "all lists and depots of a zone together hold at most 1/f of it; 0 as Linux: no bound"),
-    setting!("pcp.stream", pcp.stream: u32 in 0..=1 << 15,
+    setting!("pcp.stream", pcp.stream: u32 in numbers::STREAM,
         "pages that make a stream of large frees, in a row and on the lists; 0 as pcp.tuning says"),
     setting!("pcp.pageblocks", pcp.pageblocks: Pageblocks,
         "who splits and merges in a pageblock: the zone, or the CPU that claimed it (RFC, 2026)"),
@@ -187,11 +188,11 @@ pub const SETTINGS: &[Setting] = &[
         "who drains another CPU's lists: a work item there (up to 5.19), or the caller"),
     setting!("pcp.drain_idle", pcp.drain.idle: IdleDrain,
         "another node's pages on idle lists go: a batch after pages moved (Linux), or all in time"),
-    setting!("depot.batches", pcp.depot.magazines: u16 in 0..=MAGAZINES_MAX as u16,
+    setting!("depot.batches", pcp.depot.magazines: u16 in numbers::MAGAZINES,
         "batches that wait between lists and buddy, for each CPU that shares a depot; 0 as Linux"),
     setting!("depot.group", pcp.depot.group: DepotGroup,
         "CPUs that share a depot: those of a last-level cache (if known), or of a node"),
-    setting!("depot.block", pcp.depot.block: u8 in 0..=10,
+    setting!("depot.block", pcp.depot.block: u8 in numbers::DEPOT_BLOCK,
         "a depot is filled with blocks of up to this order, split outside the zone lock; 0: not"),
     setting!(
         "watermark.min_free",
@@ -201,15 +202,16 @@ pub const SETTINGS: &[Setting] = &[
         print_min_free,
         parse_min_free
     ),
-    setting!("watermark.min_free_max", watermark.min_free_max_kbytes: u32 in 0..=MAX_INT,
+    setting!("watermark.min_free_max", watermark.min_free_max_kbytes: u32 in numbers::MIN_FREE_MAX,
         "most that the square-root rule gives, in KiB: 65536 up to 5.6, then 262144"),
     setting!("watermark.movable_min", watermark.movable_min: MovableMin,
         "min watermark of a movable zone: 32 to 128 pages, or (6.1) its share as any zone"),
-    setting!("watermark.scale_factor", watermark.scale_factor: u32 in 0..=3000,
+    setting!("watermark.scale_factor", watermark.scale_factor: u32 in numbers::SCALE_FACTOR,
         "watermark_scale_factor: gap of the watermarks, in 1/10000 of the zone; 0 as before 4.6"),
-    setting!("watermark.scale_factor_max", watermark.scale_factor_max: u32 in 0..=3000,
+    setting!("watermark.scale_factor_max",
+        watermark.scale_factor_max: u32 in numbers::SCALE_FACTOR_MAX,
         "the gap may grow up to this while reclaim is woken again and again; 0 as Linux, never"),
-    setting!("watermark.boost_factor", watermark.boost_factor: u32 in 0..=MAX_INT,
+    setting!("watermark.boost_factor", watermark.boost_factor: u32 in numbers::BOOST_FACTOR,
         "watermark_boost_factor: 0 never boosts"),
     setting!("watermark.boost_atomic", watermark.boost_atomic: bool,
         "an atomic request that fails boosts the watermarks, once a second (v8, February 2026)"),
@@ -259,9 +261,10 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting!("node_reclaim.unit", node_reclaim.unit: ReclaimUnit,
         "what is reclaimed as one: a zone up to 4.7, then a node"),
-    setting!("node_reclaim.min_unmapped_ratio", node_reclaim.min_unmapped_ratio: u32 in 0..=100,
+    setting!("node_reclaim.min_unmapped_ratio",
+        node_reclaim.min_unmapped_ratio: u32 in numbers::MIN_UNMAPPED,
         "min_unmapped_ratio: percent of the memory that may hold unmapped file pages"),
-    setting!("node_reclaim.min_slab_ratio", node_reclaim.min_slab_ratio: u32 in 0..=100,
+    setting!("node_reclaim.min_slab_ratio", node_reclaim.min_slab_ratio: u32 in numbers::MIN_SLAB,
         "min_slab_ratio: percent of the memory that may hold reclaimable caches"),
     setting!("nofragment", nofragment: NoFragment,
         "whether a first walk keeps migratetypes apart; always is defrag_mode (6.15)"),
@@ -291,21 +294,19 @@ pub const SETTINGS: &[Setting] = &[
         "which pages of a zone the threshold of its counters follows from"),
     setting!("numa.storage", numa.storage: NumaStorage,
         "how NUMA events are kept; all but ulong_exact switch the fast paths off"),
-    setting!("numa.threshold", numa.threshold: u16 in 0..=65_533,
+    setting!("numa.threshold", numa.threshold: u16 in numbers::NUMA_THRESHOLD,
         "threshold of the NUMA deltas of 8 and 16 bits; 0 is the storage's own"),
     setting!("numa.fold_site", numa.fold_site: NumaFold,
         "who folds NUMA events besides a full delta"),
     setting!("numa.enable", numa.enable: NumaEnable,
         "whether vm.numa_stat switches NUMA events while the allocator runs (4.15)"),
     setting!("numa.stat", numa_stat: bool, "whether NUMA events are counted"),
-    setting!("page.shift", page.shift: u8 in 12..=20,
+    setting!("page.shift", page.shift: u8 in numbers::PAGE_SHIFT,
         "log2 of the bytes of a page that limits follow from; the allocator's own have 4 KiB"),
-    setting!("page.block", page.block_order: u8 in 0..=14,
+    setting!("page.block", page.block_order: u8 in numbers::PAGE_BLOCK,
         "order of a pageblock that limits follow from; the allocator's own are of order 9"),
 ];
 
-/// Sysctls are C ints.
-const MAX_INT: u32 = i32::MAX as u32;
 /// The highest order that per-CPU lists can have.
 const LAST_LIST_ORDER: u16 = 9;
 

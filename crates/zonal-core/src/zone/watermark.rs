@@ -200,7 +200,7 @@ pub fn min_free_kbytes(
     ceiling: u32,
     page: PageRules,
 ) -> MinFree {
-    let computed = isqrt(lowmem_pages * page.kbytes() * 16);
+    let computed = isqrt(lowmem_pages.saturating_mul(page.kbytes()).saturating_mul(16));
     match user {
         Some(user) if computed <= u64::from(user) => MinFree::KeptUser { user, computed },
         _ => {
@@ -231,8 +231,8 @@ pub fn min_free_kbytes_for_thp(
     page: PageRules,
 ) -> u32 {
     let blocks = 2 + NR_PCP_MIGRATETYPES * NR_PCP_MIGRATETYPES;
-    let wanted = page.block_pages() * u64::from(low_zones) * blocks as u64;
-    let kbytes = wanted.min(lowmem_pages / 20) * page.kbytes();
+    let wanted = page.block_pages().saturating_mul(u64::from(low_zones) * blocks as u64);
+    let kbytes = wanted.min(lowmem_pages / 20).saturating_mul(page.kbytes());
     current_kbytes.max(u32::try_from(kbytes).unwrap_or(u32::MAX))
 }
 

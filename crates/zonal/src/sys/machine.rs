@@ -5,6 +5,8 @@
 
 use super::os;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Files that describe the machine. Tests point them at forged ones.
@@ -138,9 +140,14 @@ pub(crate) fn memory_bytes() -> u64 {
     memory.saturating_add(swap)
 }
 
-/// A file's text, empty when it cannot be read.
+/// What is looked for in a file stands in front of this.
+const TEXT_BYTES: u64 = 64 * 1024;
+
+/// The beginning of a file's text, empty when it cannot be read. A file may have no end.
 fn text(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(TEXT_BYTES).read_to_end(&mut bytes));
+    read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -181,6 +188,18 @@ mod tests {
         assert_eq!(machine.mem_bytes, 2 << 20);
         assert_eq!(machine.huge_2m, HugePages2M { total: 7, free: 3, reserved: 0 });
         assert_eq!(machine.transparent_huge, "madvise");
+    }
+
+    /// A program that reads all of it first ends for want of memory.
+    #[test]
+    #[cfg(unix)]
+    fn a_file_without_end_is_read_in_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let meminfo = folder.path().join("meminfo");
+        std::fs::write(&meminfo, b"MemTotal: 2048 kB\n\xff").unwrap();
+        let files = MachineFiles { cpuinfo: "/dev/zero".into(), meminfo, mm: "/dev".into() };
+        let machine = Machine::read_from(&files);
+        assert_eq!((machine.cpu_model.as_str(), machine.mem_bytes), ("unknown", 2 << 20));
     }
 
     #[test]

@@ -235,7 +235,7 @@ impl Topology {
 
     /// Memory of all nodes.
     pub fn mem_bytes(&self) -> u64 {
-        self.nodes.iter().map(|node| node.mem_bytes).sum()
+        self.nodes.iter().fold(0, |bytes, node| bytes.saturating_add(node.mem_bytes))
     }
 
     /// Where it came from.

@@ -341,3 +341,24 @@ fn available_is_what_is_free_beyond_reserves_and_half_of_what_can_be_had_back() 
     );
     assert_eq!(available_pages(&Memory { free: 0, ..memory }), 0);
 }
+
+/// Whoever computes with other pages than a policy accepts gets a number.
+#[test]
+fn pages_that_no_kernel_has_divide_nothing_by_nothing() {
+    for shift in [0, 41, 64, u8::MAX] {
+        let page = PageRules { shift, block_order: u8::MAX };
+        assert!(page.kbytes() > 0 && u32::try_from(page.kbytes()).is_ok(), "{shift}");
+        let kbytes = min_free_kbytes(u64::MAX, None, u32::MAX, page).kbytes();
+        assert!(min_free_kbytes_for_thp(kbytes, u32::MAX, u64::MAX, page) >= kbytes);
+        let zone = WatermarkInputs {
+            kind: ZoneKind::Normal,
+            managed: 1 << 20,
+            lowmem_managed: 1 << 20,
+            movable: MovableMin::Capped,
+            min_free_kbytes: kbytes,
+            scale_factor: 10,
+            page,
+        };
+        assert!(Watermarks::compute(&zone).high >= Watermarks::compute(&zone).min);
+    }
+}

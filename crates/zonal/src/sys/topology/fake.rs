@@ -9,7 +9,9 @@
 //! that exists: `mbind` to a made-up id would fail.
 
 use super::{Cpu, DISTANCE_LOCAL, DISTANCE_REMOTE, Node, Source, Topology, TopologyError};
+use zonal_core::machine::CPUS_MAX;
 use zonal_core::types::{CpuId, NodeId, PAGE_SIZE};
+use zonal_core::zonelist::order::NODES_MAX;
 
 /// Memory of a made-up node, unless said otherwise.
 pub const FAKE_NODE_BYTES_DEFAULT: u64 = 1 << 30;
@@ -46,9 +48,9 @@ pub struct FakeSpec {
 
 impl Topology {
     /// A made-up machine of `nodes` nodes of 1 GiB and `cpus` CPUs, contiguous, at distances 10 and
-    /// 20. A count of 0 is taken as 1.
+    /// 20. A count of 0 is taken as 1, and one that no allocator takes as the most that one does.
     pub fn fake(nodes: u16, cpus: u32) -> Topology {
-        let (nodes, cpus) = (nodes.max(1), cpus.max(1));
+        let (nodes, cpus) = (nodes.clamp(1, NODES_MAX as u16), cpus.clamp(1, CPUS_MAX as u32));
         let owner = contiguous(cpus as usize, nodes.into());
         let owner = owner.into_iter().map(|index| NodeId(index as u16)).collect();
         assemble_fake(nodes, FAKE_NODE_BYTES_DEFAULT, owner)
@@ -57,11 +59,14 @@ impl Topology {
     /// A made-up machine, spelt out.
     ///
     /// # Errors
-    /// [`TopologyError::Fake`] when there is no node or no CPU, or the map does not fit.
+    /// [`TopologyError::Fake`] when there is no node or no CPU, or there are more than an allocator
+    /// takes, or the map does not fit.
     pub fn fake_from(spec: &FakeSpec) -> Result<Topology, TopologyError> {
-        if spec.nodes == 0 || spec.cpus == 0 {
-            let problem = format!("{} nodes and {} CPUs", spec.nodes, spec.cpus);
-            return Err(fake_error(problem, "at least one of each"));
+        let (nodes, cpus) = (usize::from(spec.nodes), spec.cpus as usize);
+        if !(1..=NODES_MAX).contains(&nodes) || !(1..=CPUS_MAX).contains(&cpus) {
+            let problem = format!("{nodes} nodes and {cpus} CPUs");
+            let expected = format!("at least one of each, at most {NODES_MAX} and {CPUS_MAX}");
+            return Err(fake_error(problem, &expected));
         }
         let node_ids: Vec<NodeId> = (0..spec.nodes).map(NodeId).collect();
         let owner = place(&spec.placement, spec.cpus as usize, &node_ids)?;

@@ -28,19 +28,18 @@ const EXPECTED_LIST: &str = "a list of ids and ranges such as \"0-3,8\", each at
 /// # Errors
 /// The item that is neither an id nor an ascending range.
 pub fn parse_list(text: &str) -> Result<Vec<u32>, String> {
-    let mut ids = Vec::new();
+    // A text may say the same range again and again.
+    let mut has = vec![false; LIST_ID_MAX as usize + 1];
     for item in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
         match (first.parse::<u32>(), last.parse::<u32>()) {
             (Ok(first), Ok(last)) if first <= last && last <= LIST_ID_MAX => {
-                ids.extend(first..=last)
+                has[first as usize..=last as usize].fill(true);
             }
             _ => return Err(item.to_string()),
         }
     }
-    ids.sort_unstable();
-    ids.dedup();
-    Ok(ids)
+    Ok((0..=LIST_ID_MAX).filter(|id| has[*id as usize]).collect())
 }
 
 impl Topology {

@@ -301,6 +301,28 @@ fn fakes_place_cpus_as_asked() {
     assert!(Topology::fake_from(&FakeSpec { nodes: 0, ..spec }).is_err());
 }
 
+/// Tables of more would fill the machine's memory.
+#[test]
+fn made_up_machines_are_no_larger_than_an_allocator_takes() {
+    let most = Topology::fake(u16::MAX, u32::MAX);
+    assert_eq!((most.nodes().len(), most.cpus().len()), (1024, 65535));
+    let placement = CpuPlacement::RoundRobin;
+    let spec = FakeSpec { nodes: 3, cpus: 5, node_bytes: u64::MAX, placement };
+    assert_eq!(Topology::fake_from(&spec).unwrap().mem_bytes(), u64::MAX);
+    for (nodes, cpus) in [(1025, 1), (u16::MAX, 1), (1, 65536), (1, u32::MAX)] {
+        let error = Topology::fake_from(&FakeSpec { nodes, cpus, ..spec.clone() }).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&format!("{nodes} nodes and {cpus} CPUs")), "{text}");
+        assert!(text.contains("at most 1024 and 65535"), "{text}");
+    }
+}
+
+#[test]
+fn a_list_that_says_the_same_again_and_again_is_as_long_as_what_it_says() {
+    let ids = parse_list(&"0-65535,".repeat(1 << 13)[..(8 << 13) - 1]).unwrap();
+    assert_eq!((ids.len(), ids.capacity() < 1 << 18), (65536, true));
+}
+
 #[test]
 fn a_real_machine_can_be_split() {
     let nodes = [(1, "0-3", 100, "10 17"), (4, "4-5", 0, "17 10")];
