@@ -456,6 +456,7 @@ def test_consumers_end_before_the_interpreter_does(fresh: FreshCode, forgotten: 
     done = fresh(
         f"""
         import atexit
+        import os
 
         # Before the package's own, so that it runs after it.
         atexit.register(lambda: fill())
@@ -475,7 +476,10 @@ def test_consumers_end_before_the_interpreter_does(fresh: FreshCode, forgotten: 
                 while True:
                     blocks.append(pool.alloc(1 << 20))
             except zonal.OutOfMemoryError:
-                print("asked" if len(asked) > before else "not asked")
+                print("asked" if len(asked) > before else "not asked", flush=True)
+            if {forgotten}:
+                # A consumer that is left calls into an interpreter that ends, and may hang there.
+                os._exit(0)
 
         held = pool.on_reclaim("cache", count, lambda node, objects: None)
         if {forgotten}:
@@ -484,3 +488,24 @@ def test_consumers_end_before_the_interpreter_does(fresh: FreshCode, forgotten: 
         """
     )
     assert done.stdout.strip() == ("asked" if forgotten else "not asked")
+
+
+def test_a_consumer_that_comes_when_the_interpreter_ends_is_refused(fresh: FreshCode) -> None:
+    done = fresh(
+        """
+        import atexit
+
+        # Before the package's own, so that it runs after it.
+        atexit.register(lambda: late())
+        import zonal
+
+        pool = zonal.Pool(32 << 20)
+
+        def late():
+            try:
+                pool.on_reclaim("cache", lambda node: 1, lambda node, objects: None)
+            except zonal.PoolError as error:
+                print(error)
+        """
+    )
+    assert "cache would be called when the interpreter has ended" in done.stdout

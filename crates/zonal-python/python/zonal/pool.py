@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Iterable, List, Optional, Sequence, Tuple, Union
 
 from . import _native
-from ._errors import ArgumentError
+from ._errors import ArgumentError, PoolError
 from ._policy import PolicyLike, text_of
 from ._progress import Progress, adapted
 from ._results import decoded
@@ -40,13 +40,17 @@ Tensor = _native.Tensor
 _registered: "weakref.WeakSet[Registration]" = weakref.WeakSet()
 #: Held while one is added or they are listed.
 _registering = threading.Lock()
+#: Whether the interpreter ends. From then on none is added.
+_ending = False
 
 
 @atexit.register
 def _close_registered() -> None:
     """Ends all of them while the interpreter is whole: a pool's thread that calls into one that is
     ending would hang for ever."""
+    global _ending
     with _registering:
+        _ending = True
         left = list(_registered)
     for each in left:
         each.close()
@@ -367,13 +371,21 @@ class Pool(_native.Pool):
 
         Returns:
             The registration. It ends by ``close()``, or when it is gone.
+
+        Raises:
+            PoolError: The interpreter is ending.
         """
         if not callable(count) or not callable(scan):
             raise TypeError("count and scan: expected two callables")
         object_bytes = _bytes("object_bytes", object_bytes)
         seeks = _whole("seeks", seeks, (1 << 32) - 1)
-        made = self.register(name, count, scan, object_bytes, node_aware, seeks)
         with _registering:
+            if _ending:
+                raise PoolError(
+                    f"on_reclaim: {name} would be called when the interpreter has ended; register "
+                    "it before functions of atexit run"
+                )
+            made = self.register(name, count, scan, object_bytes, node_aware, seeks)
             _registered.add(made)
         return made
 
