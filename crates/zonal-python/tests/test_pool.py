@@ -446,6 +446,13 @@ def test_options_of_a_pool_show_in_its_statistics() -> None:
 
 def test_free_memory_goes_back_to_the_system() -> None:
     pool = zonal.Pool(64 * MIB, prefault=True)
+    for call, name in ((pool.trim, "bytes"), (pool.node_of, "address")):
+        for wrong in (-1, 1 << 64):
+            with pytest.raises(zonal.ArgumentError, match=f"{name}: {wrong}; expected 0 to"):
+                call(wrong)
+        for none in (1.5, "1", None, True):
+            with pytest.raises(TypeError, match=f"{name}: .*; expected a whole number"):
+                call(none)  # type: ignore[arg-type]
     assert pool.trim(64 * MIB) > 32 * MIB
     assert pool.statistics().held.free_absent_bytes > 32 * MIB
     assert int(pool.zeros((MIB,), "uint8").sum()) == 0

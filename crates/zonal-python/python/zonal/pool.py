@@ -389,6 +389,14 @@ class Pool(_native.Pool):
             _registered.add(made)
         return made
 
+    def trim(self, bytes: int) -> int:
+        """Gives free memory back to the system, up to so many bytes; returns how many."""
+        return super().trim(_whole("bytes", bytes, _WORD_MAX))
+
+    def node_of(self, address: int) -> Optional[int]:
+        """Node of an address of the pool; None for any other."""
+        return super().node_of(_whole("address", address, _WORD_MAX))
+
     def statistics(self) -> PoolStatistics:
         """Figures of the pool."""
         read: PoolStatistics = decoded(
@@ -398,6 +406,10 @@ class Pool(_native.Pool):
 
     def __repr__(self) -> str:
         return f"<zonal.Pool of {self.nbytes} bytes, {self.free_pages} pages free, {self.mode}>"
+
+
+#: The highest number of bytes, and the highest address.
+_WORD_MAX = (1 << 64) - 1
 
 
 def _whole(name: str, value: Any, most: int = (1 << 63) - 1, least: int = 0) -> int:
