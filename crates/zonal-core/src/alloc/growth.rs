@@ -132,6 +132,12 @@ impl<'s, 'a, P: Platform> Growth<'s, 'a, P> {
         ops.seed(&mut ops.lock(), pages).map_err(OnlineError::InUse)
     }
 
+    /// Whether pages inside a zone could come [online](Self::online) now.
+    pub fn look_unused(self, zone: ZoneId, pages: Range<Pfn>) -> Result<(), OnlineError> {
+        let ops = self.zone_ops(&self.on.zones[usize::from(zone.0)]);
+        ops.look_unused(&ops.lock(), &pages).map_err(OnlineError::InUse)
+    }
+
     /// As [`online`](Self::online), for pages that were not put off: those come with their section,
     /// which could not come without them. What comes once the machine is set up is more than its
     /// description has.

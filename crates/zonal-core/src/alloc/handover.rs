@@ -27,7 +27,7 @@ impl<const N: usize> Early<N> {
     /// # Errors
     /// [`OnlineError::Early`] if that was done before; nothing is changed then.
     /// [`OnlineError::InUse`] if pages were brought online already: all other stretches of pages
-    /// are now, nevertheless; of theirs what precedes the first block that has one of them.
+    /// are now, nevertheless; the stretch of one that was there stays as it is.
     pub fn hand_over<P: Platform>(
         &mut self,
         allocator: &Allocator<'_, P>,
@@ -70,13 +70,28 @@ impl<const N: usize> Early<N> {
     /// # Errors
     /// [`OnlineError::Early`], with nothing changed, if part of the range is not reserved, or
     /// nothing was handed over yet: then [`release`](Self::release) gives it back.
-    /// [`OnlineError::InUse`] if pages were brought online by other calls.
+    /// [`OnlineError::InUse`], with nothing changed, if a page was brought online by another call.
     pub fn release_to<P: Platform>(
         &mut self,
         allocator: &Allocator<'_, P>,
         range: Range<u64>,
     ) -> Result<HandedOver, OnlineError> {
         self.release_late(range.clone()).map_err(OnlineError::Early)?;
+        let look = |growth: Growth<'_, '_, P>, zone, pages| growth.look_unused(zone, pages);
+        if let Err(error) = self.give(allocator, &range, look) {
+            self.reserve_late(range);
+            return Err(error);
+        }
+        self.give(allocator, &range, Growth::online)
+    }
+
+    /// What is free of these bytes goes to the zones in this way.
+    fn give<'s, 'a, P: Platform>(
+        &self,
+        allocator: &'s Allocator<'a, P>,
+        range: &Range<u64>,
+        how: impl Fn(Growth<'s, 'a, P>, ZoneId, Range<Pfn>) -> Result<(), OnlineError>,
+    ) -> Result<HandedOver, OnlineError> {
         let mut handed = HandedOver::default();
         if range.is_empty() {
             return Ok(handed);
@@ -88,7 +103,7 @@ impl<const N: usize> Early<N> {
         for (free, _) in self.free() {
             if let Some(pages) = whole_pages(&free) {
                 let pages = Pfn(pages.start.0.max(first))..Pfn(pages.end.0.min(end));
-                result = result.and(online(&allocator.tables, pages, &mut handed, &Growth::online));
+                result = result.and(online(&allocator.tables, pages, &mut handed, &how));
             }
         }
         result.map(|()| handed)

@@ -133,6 +133,13 @@ impl<const N: usize> Early<N> {
         self.unreserve(range)
     }
 
+    /// Reserves again what [`release_late`](Self::release_late) has just given back: there is room,
+    /// as before.
+    pub(crate) fn reserve_late(&mut self, range: Range<u64>) {
+        let reserved = Region::new(range, NodeId(0)).map(|region| self.reserved.add(region));
+        debug_assert_eq!(reserved, Ok(Ok(())), "EARLY-2");
+    }
+
     fn unreserve(&mut self, range: Range<u64>) -> Result<(), EarlyError> {
         let region = Region::new(range.clone(), NodeId(0))?;
         if !self.reserved.covers(&region) {

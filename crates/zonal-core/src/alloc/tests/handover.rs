@@ -124,6 +124,29 @@ fn what_is_given_back_late_comes_once_and_in_whole_pages() {
     });
 }
 
+/// The others came, and those around it were neither reserved any more nor anywhere else.
+#[test]
+fn what_cannot_come_late_stays_reserved() {
+    let mut early = firmware();
+    with_allocator(&mut early, |early, allocator| {
+        early.hand_over(allocator).unwrap();
+        allocator.online(crate::types::ZoneId(0), Pfn(150)..Pfn(151)).unwrap();
+        allocator.setup();
+        let before = (allocator.free_pages(), early.reserved().collect::<Vec<_>>());
+        for pages in [100..220, 140..160, 150..151] {
+            let error = early.release_to(allocator, bytes(pages));
+            assert!(matches!(error, Err(OnlineError::InUse(_))), "{error:?}");
+            let after = (allocator.free_pages(), early.reserved().collect::<Vec<_>>());
+            assert_eq!(after, before);
+        }
+        // Nobody has these.
+        assert_eq!(early.release_to(allocator, bytes(100..150)).unwrap().online, 50);
+        assert_eq!(early.release_to(allocator, bytes(151..220)).unwrap().online, 69);
+        assert_eq!(allocator.free_pages(), before.0 + 119);
+        allocator.validate().unwrap();
+    });
+}
+
 #[test]
 fn a_range_that_came_by_itself_is_reported_and_the_others_come() {
     let mut early = firmware();
