@@ -1,5 +1,6 @@
 //! Construction of a pool from its configuration.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -26,8 +27,17 @@ use crate::sys::membarrier::RseqFence;
 use crate::sys::rseq_abi::RseqArea;
 use crate::sys::topology::{CpuPlacement, Topology};
 
-/// Environment variable that turns restartable sequences off.
+/// Environment variable that turns restartable sequences off, and what it says then.
 const RSEQ_SWITCH: &str = "ZONAL_RSEQ";
+const RSEQ_OFF: &str = "off";
+
+/// Says so where the variable has a value that says nothing.
+fn unknown(value: Option<&OsStr>) -> Option<Notice> {
+    let value = value.filter(|value| !value.is_empty() && *value != RSEQ_OFF)?;
+    let value = value.to_string_lossy();
+    let expected = "expected off, or unset: sequences may be used, as without it";
+    Some(Notice(format!("{RSEQ_SWITCH} is {value:?} and turns nothing off; {expected}")))
+}
 
 impl Builder {
     /// Makes the pool.
@@ -42,7 +52,7 @@ impl Builder {
         };
         let plan = Plan::new(&self, &topology)?;
         self.check_plan(&plan)?;
-        let mut notices = Vec::new();
+        let mut notices = Vec::from_iter(unknown(std::env::var_os(RSEQ_SWITCH).as_deref()));
         notices.extend(self.rounded_up(plan.pages as usize * PAGE_SIZE, topology.nodes().len()));
         let memory = self.map_memory(&plan, &topology, &mut notices)?;
         // SAFETY: (1) `plan` moves into the pool next to the allocator that borrows from it, is not
@@ -150,7 +160,7 @@ impl Builder {
         if !self.rseq {
             return off("turned off by the program");
         }
-        if std::env::var_os(RSEQ_SWITCH).is_some_and(|value| value == "off") {
+        if std::env::var_os(RSEQ_SWITCH).is_some_and(|value| value == RSEQ_OFF) {
             return off("turned off by ZONAL_RSEQ");
         }
         if self.poison {
@@ -200,6 +210,18 @@ mod tests {
     use zonal_core::platform::Platform as _;
 
     use super::*;
+
+    #[test]
+    fn a_value_that_turns_nothing_off_is_told() {
+        for known in [None, Some("off"), Some("")] {
+            assert_eq!(unknown(known.map(OsStr::new)), None);
+        }
+        for other in ["0", "OFF", "no", "false"] {
+            let text = unknown(Some(OsStr::new(other))).unwrap().to_string();
+            assert!(text.contains(&format!("ZONAL_RSEQ is {other:?}")), "{text}");
+            assert!(text.contains("expected off"), "{text}");
+        }
+    }
 
     #[test]
     fn a_pool_in_which_no_sequence_runs_says_why_and_has_none_to_keep_out() {
