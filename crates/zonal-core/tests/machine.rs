@@ -261,6 +261,21 @@ fn layout(gib: u64, nodes: usize, cpus: usize, policy: &Policy) -> Layout {
     Layout::of(&machine(&distances, &zones, &cpus), policy).unwrap()
 }
 
+/// Where something grows with the square of the CPUs this takes seconds; nothing asserts that.
+#[test]
+fn a_machine_with_as_many_cpus_as_there_can_be_is_laid_out() {
+    let cpus = vec![NodeId(0); CPUS_MAX];
+    let machine = machine(ONE_NODE, ONE_ZONE, &cpus);
+    for policy in [Policy::ZONAL, Policy::LINUX_6_18] {
+        let layout = Layout::of(&machine, &policy).unwrap();
+        assert_eq!(layout.pcps, CPUS_MAX);
+        // Each CPU has the same slots; one depot has its own.
+        let one = Layout::of(&Machine { cpus: &cpus[1..], ..machine }, &policy).unwrap();
+        let each = layout.slots - one.slots;
+        assert!((CPUS_MAX * each..CPUS_MAX * each + 4096).contains(&layout.slots), "{layout:?}");
+    }
+}
+
 /// DESIGN section 3: at most 0.25 % of the memory managed. Run with `--nocapture` for the table.
 #[test]
 fn metadata_is_at_most_a_quarter_of_a_percent_of_the_memory() {

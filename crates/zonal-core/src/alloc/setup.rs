@@ -247,7 +247,8 @@ fn fill_pcps<P: Platform>(
             pcp.ready.block_shift = zones[zone].block_shift;
             *pcp.batch.get_mut() = PcpParams::BOOT.batch;
             let spec = &machine.zones[zone];
-            let pages = machine.set_pages(set, spec, *node, policy);
+            let zone_cpus = (spec, nodes[usize::from(spec.node.0)].cpus());
+            let pages = machine.set_pages(set, zone_cpus, *node, policy);
             for list in 0..map.len() {
                 let cap = map.capacity(list, pages);
                 pcp.set_list(list, rank as u16, map.of(list), slots, (base, cap));
@@ -271,11 +272,13 @@ fn fill_depots(
     for (zone, spec) in machine.zones.iter().enumerate() {
         let depots = ZoneDepots::new(machine, spec, policy);
         zones[zone].budget.force(depots.pages());
+        let mut of = 0;
         for (cpu, node) in machine.cpus.iter().enumerate() {
             let preferred = nodes[node.0 as usize].preferred().0 as usize;
             let rank = (zone + zones.len() - preferred) % zones.len();
             let pcp = &mut pcps[order.position(0, cpu, rank)];
-            pcp.depot_cpu = CpuId(depots.of(cpu) as u32);
+            of = if depots.is_beside(cpu) { of } else { depots.of(cpu) };
+            pcp.depot_cpu = CpuId(of as u32);
             let size = depots.size(cpu);
             pcp.depot.set_up(slots, base, size);
             base += size.slots();

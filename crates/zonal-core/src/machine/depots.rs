@@ -4,7 +4,7 @@ use super::spec::{Machine, ZoneSpec};
 use crate::pcp::depot::{DepotGroup, DepotSize, ZONE_PART};
 use crate::pcp::size;
 use crate::policy::Policy;
-use crate::types::PageCount;
+use crate::types::{NodeId, PageCount};
 
 /// The depots of one zone. Each lies in the pcp of the first CPU of its group.
 #[derive(Clone, Copy, Debug)]
@@ -14,13 +14,22 @@ pub(crate) struct ZoneDepots<'m> {
     policy: &'m Policy,
     /// No CPU is of the zone's node: it belongs to all.
     of_all: bool,
+    /// The first of the CPUs that it belongs to, and the one behind the last; how many they are.
+    first: usize,
+    end: usize,
+    count: usize,
     groups: usize,
 }
 
 impl<'m> ZoneDepots<'m> {
     pub(crate) fn new(machine: &'m Machine<'m>, zone: &'m ZoneSpec, policy: &'m Policy) -> Self {
-        let of_all = machine.node_cpus(zone.node) == 0;
-        let mut depots = ZoneDepots { machine, zone, policy, of_all, groups: 0 };
+        let is_own = |node: &NodeId| *node == zone.node;
+        let first = machine.cpus.iter().position(is_own);
+        let of_all = first.is_none();
+        let end = machine.cpus.iter().rposition(is_own).map_or(machine.cpus.len(), |last| last + 1);
+        let (first, count, groups) = (first.unwrap_or(0), 0, 0);
+        let mut depots = ZoneDepots { machine, zone, policy, of_all, first, end, count, groups };
+        depots.count = depots.own().count();
         depots.groups = depots.own().filter(|cpu| depots.has(*cpu)).count();
         depots
     }
@@ -29,7 +38,7 @@ impl<'m> ZoneDepots<'m> {
         self.of_all || self.machine.cpus[cpu] == self.zone.node
     }
     fn own(&self) -> impl Iterator<Item = usize> + Clone + '_ {
-        (0..self.machine.cpus.len()).filter(|cpu| self.is_own(*cpu))
+        (self.first..self.end).filter(|cpu| self.is_own(*cpu))
     }
 
     /// Whether two CPUs that the zone belongs to share a depot of it.
@@ -46,7 +55,14 @@ impl<'m> ZoneDepots<'m> {
         self.own().find(|other| self.share(*other, cpu)).unwrap_or(cpu)
     }
     fn has(&self, cpu: usize) -> bool {
-        self.first_of_group(cpu) == cpu
+        !self.is_beside(cpu) && self.first_of_group(cpu) == cpu
+    }
+
+    /// Whether a CPU shares the depot of the one in front of it, as most do: then nobody needs to
+    /// look for the first of the group.
+    pub(crate) fn is_beside(&self, cpu: usize) -> bool {
+        let before = cpu.checked_sub(1).filter(|before| self.is_own(*before) && self.is_own(cpu));
+        before.is_some_and(|before| self.share(before, cpu))
     }
 
     /// The CPU whose pcp has the depot that `cpu` uses. CPUs of other nodes are spread over the
@@ -55,7 +71,7 @@ impl<'m> ZoneDepots<'m> {
         if self.groups == 0 || self.is_own(cpu) {
             return self.first_of_group(cpu);
         }
-        let at = cpu % self.own().count().max(1);
+        let at = cpu % self.count.max(1);
         self.first_of_group(self.own().nth(at).unwrap_or(cpu))
     }
 

@@ -143,9 +143,10 @@ impl Layout {
         for zone in machine.zones {
             layout.words += zone.spanned as usize;
             layout.blocks += Frames::pageblocks_for(zone.start_pfn, zone.spanned);
+            let zone_cpus = (zone, machine.node_cpus(zone.node));
             for node in machine.cpus {
                 for set in 0..policy.pcp.free_lists.sets() {
-                    layout.slots += lists.slots(machine.set_pages(set, zone, *node, policy));
+                    layout.slots += lists.slots(machine.set_pages(set, zone_cpus, *node, policy));
                 }
             }
             // A policy that is compiled in and has no depots leaves their code out.

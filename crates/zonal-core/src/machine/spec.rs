@@ -183,8 +183,7 @@ impl Machine<'_> {
     /// CPU that part of the zone, so there is room for the policy's fraction only: one that is
     /// written later and asks for more fills the stacks, which are then drained as if they were at
     /// their limit.
-    fn pcp_pages(&self, zone: &ZoneSpec, cpu: NodeId, policy: &Policy) -> usize {
-        let own = self.node_cpus(zone.node);
+    fn pcp_pages(&self, (zone, own): (&ZoneSpec, u32), cpu: NodeId, policy: &Policy) -> usize {
         let all = self.cpus.len() as u32;
         // The low watermark may be raised up to the whole zone while the allocator runs; lists that
         // hold more than their share of an eighth would be most of the zone, and are cut there.
@@ -215,11 +214,12 @@ impl Machine<'_> {
         high.max(chunk) as usize + batch as usize
     }
 
-    /// The same for a pcp of this set: 0, or 1 for cold pages.
+    /// The same for a pcp of this set: 0, or 1 for cold pages. A zone comes with the number of its
+    /// node's CPUs: whoever asks for each CPU counts them once.
     pub(crate) fn set_pages(
         &self,
         set: usize,
-        zone: &ZoneSpec,
+        zone: (&ZoneSpec, u32),
         cpu: NodeId,
         policy: &Policy,
     ) -> usize {
@@ -227,7 +227,7 @@ impl Machine<'_> {
             #[cfg(feature = "history")]
             1 => {
                 let cap_pages = policy.pcp.batch_cap_pages;
-                let sizes = crate::pcp::history::cold::sizes(zone.present, cap_pages);
+                let sizes = crate::pcp::history::cold::sizes(zone.0.present, cap_pages);
                 (sizes.high_max + sizes.batch) as usize
             }
             _ => self.pcp_pages(zone, cpu, policy),
