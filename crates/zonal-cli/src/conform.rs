@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use zonal_conform::{Source, judge_all};
+use serde::Serialize;
+use zonal_conform::{Report, Source, judge_all};
 
 use crate::output;
 use crate::verdict::Verdict;
@@ -26,6 +27,15 @@ pub struct ConformArgs {
     pub json: bool,
 }
 
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Printed<'a> {
+    /// Grows when a field changes its meaning or goes.
+    schema_version: u32,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -36,8 +46,9 @@ pub fn run(args: &ConformArgs) -> anyhow::Result<Verdict> {
     let bar = output::progress("judging", "captures", Some(sources.len() as u64));
     let report = judge_all(&sources, &mut |step| bar.set_position(step.done as u64));
     bar.finish_and_clear();
+    let printed = Printed { schema_version: 1, report: &report };
     output::data(&match args.json {
-        true => serde_json::to_string_pretty(&report)? + "\n",
+        true => serde_json::to_string_pretty(&printed)? + "\n",
         false => report.to_string(),
     })?;
     match report.bad_input.as_slice() {

@@ -19,8 +19,8 @@ use crate::place::Place;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such directory.
-    #[error("{0}: no such directory")]
+    /// There is no such directory, or what is there is none.
+    #[error("{0}: no such directory; expected that of a capture")]
     NoDirectory(String),
     /// A directory that is no capture holds captures.
     #[error(

@@ -3,10 +3,12 @@
 //! ```text
 //!  Source ─ each interval ─► Screen (readings so far, sorting, units)
 //!                              ├─► view    a terminal: redrawn for each reading, key and size
-//!                              └─► plain   a pipe, or a terminal that cannot be drawn on
+//!                              ├─► plain   a pipe, or a terminal that cannot be drawn on
+//!                              └─► json    for programs
 //! ```
 
 mod cells;
+mod json;
 mod plain;
 mod screen;
 mod view;
@@ -52,6 +54,10 @@ pub struct TopArgs {
     /// Show memory in MiB, not in pages.
     #[arg(long)]
     pub mib: bool,
+
+    /// Print each reading as one JSON object on a line, in pages. One reading without --count.
+    #[arg(long, conflicts_with = "mib")]
+    json: bool,
 }
 
 /// Runs the command.
@@ -63,7 +69,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<Verdict> {
     let mut screen = Screen::new(args.sort, args.mib);
     screen.add(source.read()?);
     match args.count {
-        None if can_draw() => draw(args, &mut source, &mut screen)?,
+        None if !args.json && can_draw() => draw(args, &mut source, &mut screen)?,
         count => print(args, &mut source, &mut screen, count.unwrap_or(1))?,
     }
     Ok(Verdict::Pass)
@@ -75,7 +81,7 @@ fn can_draw() -> bool {
     std::io::stdout().is_terminal() && !term.is_empty() && term != "dumb"
 }
 
-/// Texts, each with what happened since the reading before.
+/// Texts, each with what happened since the reading before, until the reader has seen enough.
 fn print(
     args: &TopArgs,
     source: &mut Source,
@@ -85,7 +91,10 @@ fn print(
     for _ in 0..count {
         std::thread::sleep(args.every);
         screen.add(source.read()?);
-        output::data(&plain::text(screen))?;
+        let text = if args.json { json::text(screen)? } else { plain::text(screen) };
+        if !output::data_read(&text)? {
+            break;
+        }
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! What happened between two readings, in a second.
 
+use serde::Serialize;
+
 use super::reading::Reading;
 
 /// One figure of a source.
@@ -30,7 +32,8 @@ impl Figure {
 }
 
 /// What a figure counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Pages: shown in pages or bytes.
     Pages,

@@ -1,13 +1,14 @@
 //! One reading of an allocator, by the kernel's own texts.
 
 use anyhow::{Context, anyhow};
+use serde::Serialize;
 use zonal_text::{buddyinfo, meminfo, vmstat, zoneinfo};
 
 /// Order of a huge page.
 pub const HUGE: usize = 9;
 
 /// The lists of one CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pcp {
     /// The CPU.
     pub cpu: u32,

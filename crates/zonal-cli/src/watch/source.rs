@@ -72,7 +72,7 @@ impl Source {
         let mut reading = Reading::parse(&text("zoneinfo")?, &text("buddyinfo")?, &text("vmstat")?)
             .with_context(|| format!("{}", self.args.proc.display()))?;
         let release = text("sys/kernel/osrelease").unwrap_or_default();
-        reading.of = format!("Linux {}", shown(release.trim()));
+        reading.of = format!("Linux {}", shown(release.trim())).trim_end().to_owned();
         let own = rustix::param::page_size() as u64;
         reading.page_bytes = match self.args.proc == Path::new("/proc") {
             true => own,

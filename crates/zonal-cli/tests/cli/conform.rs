@@ -46,6 +46,7 @@ fn captures_that_agree_pass_and_are_counted() {
     let (code, out, err) = zonal(&["--json", &paths[0], &paths[1], &paths[2]]);
     assert_eq!((code, err.as_str()), (0, ""));
     let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["schema_version"], 1);
     assert_eq!(report["mismatches"], 0);
     let cases = report["cases"].as_array().unwrap();
     assert_eq!(cases.iter().map(|case| &case["name"]).collect::<Vec<_>>(), names);

@@ -1,9 +1,12 @@
 //! `zonal top`, in a terminal and in a pipe.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use zonal::{Order, Pool};
 
 use crate::program::{refusal, stdout, zonal};
@@ -86,6 +89,59 @@ fn in_a_pipe_readings_are_text() {
     fs::write(kernel.file("meminfo"), format!("MemTotal: {} kB\n", pages * 64)).unwrap();
     let large = mib(&stdout(&[&top(&kernel)[..], &["--mib"]].concat()));
     assert!((large / small - 16.0).abs() < 0.01, "{small} {large}");
+}
+
+#[test]
+fn readings_are_objects_of_json_one_on_a_line() {
+    let kernel = Kernel::new();
+    let text = stdout(&[&top(&kernel)[..], &["--json", "--count", "2"]].concat());
+    let all: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(all.len(), 2, "{text}");
+    let zones = all[1]["zones"].as_array().unwrap();
+    let normal = zones.iter().find(|zone| zone["zone"] == "Normal").unwrap();
+    for name in ["free_pages", "min_pages", "low_pages", "high_pages", "managed_pages"] {
+        assert!(normal[name].as_u64().unwrap() > 0, "{name}: {normal}");
+    }
+    let pages = |order: usize| normal["free_blocks"][order].as_u64().unwrap() << order;
+    let free: u64 = (0..normal["free_blocks"].as_array().unwrap().len()).map(pages).sum();
+    assert!(free > 0 && normal["not_huge_percent"].as_f64().unwrap() < 100.0, "{normal}");
+    let listed: u64 =
+        normal["lists"].as_array().unwrap().iter().map(|cpu| cpu["count"].as_u64().unwrap()).sum();
+    assert_eq!(normal["listed_pages"], listed);
+    let rate = |name: &str| {
+        let rates = all[1]["rates"].as_array().unwrap();
+        rates.iter().find(|rate| rate["name"] == name).unwrap().clone()
+    };
+    assert_eq!(rate("allocated"), json!({"name": "allocated", "unit": "pages", "per_second": 0.0}));
+    assert!(rate("out_of_buddies")["per_second"].is_null(), "nobody counts them");
+    assert!(all[1]["note"].is_null() && all[1]["is_pool"] == false, "{}", all[1]);
+    assert!(refusal(&[&top(&kernel)[..], &["--json", "--mib"]].concat()).contains("--mib"));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_it() {
+    let kernel = Kernel::new();
+    for form in [&[][..], &["--json"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+        command.args(top(&kernel)).args(["--count", "100000"]).args(form);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut first = [0; 8];
+        let mut output = child.stdout.take().unwrap();
+        output.read_exact(&mut first).unwrap();
+        drop(output);
+        let end = Instant::now() + Duration::from_secs(30);
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break Some(status);
+            }
+            if Instant::now() > end {
+                child.kill().unwrap();
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(status.is_some_and(|status| status.success()), "{form:?}: {status:?}");
+    }
 }
 
 #[test]
