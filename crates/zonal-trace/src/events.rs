@@ -228,14 +228,17 @@ impl TimeOrder {
             return Err(cut_short(line.bytes));
         }
         check_utf8(line.bytes)?;
-        if line.bytes.first() == Some(&b'#') {
+        // Of files that went over a Windows machine.
+        let bytes = line.bytes.strip_suffix(b"\r").unwrap_or(line.bytes);
+        if bytes.first() == Some(&b'#') {
             return Ok(None);
         }
         let event = match format {
-            TraceFormat::Compact => compact::parse(line.bytes, cpus)?,
-            _ if ftrace::is_remark(line.bytes) => return Ok(None),
-            _ => match ftrace::parse(line.bytes, cpus)? {
+            TraceFormat::Compact => compact::parse(bytes, cpus)?,
+            _ if ftrace::is_remark(bytes) => return Ok(None),
+            _ => match ftrace::parse(bytes, cpus)? {
                 Parsed::Event(event) => event,
+                Parsed::Nothing => return Ok(None),
                 Parsed::Lost { cpu, events } => {
                     let kind = EventKind::Lost { events };
                     return Ok(Some(Event { time_ns: self.latest_ns, cpu, pid: 0, kind }));

@@ -32,6 +32,9 @@ use crate::fields;
 use crate::gfp;
 use crate::notice::Notice;
 
+/// What stands in place of an event before a stack, whose lines begin with `=>`.
+const STACKS: [&[u8]; 2] = [b"<stack trace>", b"<user stack trace>"];
+
 /// Columns of the task's name.
 const TASK_COLUMNS: usize = 16;
 
@@ -42,6 +45,8 @@ pub(crate) enum Parsed {
     Event(Event),
     /// The ring buffer of `cpu` overflowed.
     Lost { cpu: u32, events: u64 },
+    /// A record of perf that tells nothing of pages.
+    Nothing,
 }
 
 /// The beginning of a line, taken apart.
@@ -63,10 +68,25 @@ pub(crate) fn parse(line: &[u8], cpus: u32) -> Result<Parsed, Fault> {
     let pid = fields::pid(prefix.pid)?;
     let cpu = fields::cpu(prefix.cpu, cpus)?;
     let (time_ns, rest) = timestamp(prefix.rest)?;
+    if let Some(record) = rest.strip_prefix(b"PERF_RECORD_") {
+        let lost = perf_lost(record).map(|events| Parsed::Lost { cpu, events });
+        return Ok(lost.unwrap_or(Parsed::Nothing));
+    }
+    if STACKS.iter().any(|stack| rest.starts_with(stack)) {
+        return Ok(Parsed::Event(Event { time_ns, cpu, pid, kind: EventKind::Other }));
+    }
     let (name, rest) =
         split_name(rest).ok_or_else(|| bad_field("event name", "a name that ends in `:`", rest))?;
     let kind = kind(name, rest.trim_ascii_start())?;
     Ok(Parsed::Event(Event { time_ns, cpu, pid, kind }))
+}
+
+/// What perf says that it lost: `LOST lost 12`, `LOST_SAMPLES lost 12`.
+fn perf_lost(record: &[u8]) -> Option<u64> {
+    let (kind, rest) = split_word(record);
+    let (word, number) = split_word(rest);
+    let is_lost = kind.starts_with(b"LOST") && word == b"lost";
+    fields::decimal(split_word(number).0).filter(|_| is_lost)
 }
 
 /// Whether `line` could be a line of this form.
@@ -138,7 +158,7 @@ fn zone_locked(text: &[u8]) -> Result<EventKind, Fault> {
         pfn: fields.pfn()?,
         order: fields.order("order")?,
         migratetype: fields.migratetype("migratetype")?,
-        percpu_refill: fields::flag("percpu_refill", fields.get("percpu_refill")?)?,
+        percpu_refill: fields.flag("percpu_refill")?,
     })
 }
 
@@ -150,7 +170,7 @@ fn extfrag(text: &[u8]) -> Result<EventKind, Fault> {
         fallback_order: fields.order("fallback_order")?,
         alloc_migratetype: fields.migratetype("alloc_migratetype")?,
         fallback_migratetype: fields.migratetype("fallback_migratetype")?,
-        change_ownership: fields::flag("change_ownership", fields.get("change_ownership")?)?,
+        change_ownership: fields.flag("change_ownership")?,
     })
 }
 
@@ -159,7 +179,14 @@ fn fork(text: &[u8]) -> Result<EventKind, Fault> {
     let key = b"child_pid=";
     let missing = || Keyed { event: "sched_process_fork", expected: 4, text }.missing("child_pid");
     let at = text.windows(key.len()).rposition(|window| window == key).ok_or_else(missing)?;
-    Ok(EventKind::Fork { child: fields::pid(&text[at + key.len()..])? })
+    let (value, _) = split_word(&text[at + key.len()..]);
+    let child = hexadecimal(value).and_then(|pid| i32::try_from(pid).ok());
+    Ok(EventKind::Fork { child: child.map_or_else(|| fields::pid(value), Ok)? })
+}
+
+/// A number as the kernel's option `fields` prints it: `0x3`, and ` (3)` after it.
+fn hexadecimal(value: &[u8]) -> Option<u64> {
+    fields::hexadecimal(value.strip_prefix(b"0x")?)
 }
 
 /// Fields of the form `name=value`, separated by spaces.
@@ -182,11 +209,19 @@ impl<'a> Keyed<'a> {
     }
 
     fn order(&self, key: &'static str) -> Result<u8, Fault> {
-        fields::order(self.get(key)?)
+        let value = self.get(key)?;
+        hexadecimal(value).map_or_else(|| fields::order(value), fields::check_order)
     }
 
     fn migratetype(&self, key: &'static str) -> Result<u8, Fault> {
-        fields::migratetype(self.get(key)?)
+        let value = self.get(key)?;
+        let known = hexadecimal(value).and_then(fields::check_migratetype);
+        known.map_or_else(|| fields::migratetype(value), Ok)
+    }
+
+    fn flag(&self, key: &'static str) -> Result<bool, Fault> {
+        let value = self.get(key)?;
+        fields::flag(key, value.strip_prefix(b"0x").unwrap_or(value))
     }
 
     fn pfn(&self) -> Result<u64, Fault> {
@@ -266,11 +301,13 @@ fn split_digits(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Takes the event's name off: `mm_page_alloc:`, or with its system `kmem:mm_page_alloc:`. perf may
-/// print a period before it.
+/// print a period before it, and `trace-cmd report --ts-diff` the time since the line before.
 fn split_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (word, rest) = split_word(bytes);
     let is_period = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
-    let (word, rest) = if is_period { split_word(rest) } else { (word, rest) };
+    let is_difference = word.starts_with(b"(+") && word.ends_with(b")");
+    let is_between = is_period || is_difference;
+    let (word, rest) = if is_between { split_word(rest) } else { (word, rest) };
     let name = word.strip_suffix(b":")?;
     let name = name.rsplit(|&byte| byte == b':').next()?;
     (!name.is_empty()).then_some((name, rest))
@@ -278,7 +315,8 @@ fn split_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Takes `flags seconds.fraction: ` off; the flags may be absent.
 fn timestamp(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
-    let bad = |found| bad_field("time", "`seconds.microseconds:`", found);
+    let expected = "`seconds.microseconds:`, as of the trace_clock `mono`, `local` or `global`";
+    let bad = |found| bad_field("time", expected, found);
     let (mut time, mut rest) = split_word(bytes);
     if !time.ends_with(b":") {
         (time, rest) = split_word(rest);
@@ -320,8 +358,13 @@ fn lost_events(line: &[u8]) -> Option<(&[u8], u64)> {
     Some((cpu, fields::decimal(dropped.or_else(lost)?)?))
 }
 
-/// Whether `line` is one of those that trace-cmd prints around the events.
+/// Whether `line` is one of those that trace-cmd prints around the events, or of a stack: of the
+/// kernel or trace-cmd with an arrow, of perf after a tab and with an empty line at its end.
 pub(crate) fn is_remark(line: &[u8]) -> bool {
+    let is_of_stack = line.trim_ascii_start().starts_with(b"=> ") || line.starts_with(b"\t");
+    if line.is_empty() || (is_of_stack && split_prefix(line).is_none()) {
+        return true;
+    }
     let number_after =
         |start: &[u8]| line.strip_prefix(start).is_some_and(|rest| fields::decimal(rest).is_some());
     let empty = || {

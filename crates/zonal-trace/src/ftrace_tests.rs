@@ -118,6 +118,56 @@ fn lost_events_are_told() {
 }
 
 #[test]
+fn stacks_and_records_of_perf_stand_between_events() {
+    for line in [
+        "",
+        "=> post_alloc_hook (ffffffff8123)",
+        " => get_page_from_freelist+0x1/0x2",
+        "\tffffffff8123 get_page_from_freelist+0x1 ([kernel.kallsyms])",
+    ] {
+        assert!(is_remark(line.as_bytes()), "{line:?}");
+    }
+    // Tasks may be called anything.
+    assert!(!is_remark(
+        b"           => 1-172     [001] d..3.     8.5: mm_page_free: pfn=5 order=0"
+    ));
+    assert_eq!(kind_of("<stack trace>"), EventKind::Other);
+    assert_eq!(kind_of("<user stack trace>"), EventKind::Other);
+    let perf = |record: &str| {
+        parse(format!("  sh  1234 [001]  8.5: PERF_RECORD_{record}").as_bytes(), 4).unwrap()
+    };
+    assert_eq!(perf("LOST lost 120"), Parsed::Lost { cpu: 1, events: 120 });
+    assert_eq!(perf("LOST_SAMPLES lost 7"), Parsed::Lost { cpu: 1, events: 7 });
+    for other in ["COMM: sh:12/12", "FORK(1:1):(2:2)", "SWITCH OUT", "EXIT(1:1):(1:1)"] {
+        assert_eq!(perf(other), Parsed::Nothing, "{other}");
+    }
+}
+
+#[test]
+fn numbers_of_the_option_fields_and_differences_of_times_are_read() {
+    assert_eq!(
+        kind_of(
+            "mm_page_alloc: pfn=0x40c88 (265352) order=0x1 (1) gfp_flags=0x400dc0 (4197824) \
+             migratetype=0x2 (2)"
+        ),
+        EventKind::Alloc { pfn: Some(0x40c88), order: 1, migratetype: 2, gfp: 0x40_0dc0 }
+    );
+    assert_eq!(
+        kind_of(
+            "mm_page_alloc_zone_locked: pfn=0x5 (5) order=0x3 (3) migratetype=0x1 (1) \
+             percpu_refill=0x1 (1)"
+        ),
+        EventKind::ZoneLocked { pfn: 5, order: 3, migratetype: 1, percpu_refill: true }
+    );
+    assert_eq!(
+        kind_of("sched_process_fork: parent_pid=0x1 (1) child_comm=b child_pid=0xad (173)"),
+        EventKind::Fork { child: 173 }
+    );
+    let free = EventKind::Free { pfn: 5, order: 0 };
+    assert_eq!(kind_of("(+12)    mm_page_free: page=1 pfn=5 order=0"), free);
+}
+
+#[test]
 fn each_mistake_has_its_message() {
     for (line, part) in [
         ("", "bad line"),
@@ -125,6 +175,7 @@ fn each_mistake_has_its_message() {
         ("            init-1       [004] d..3.     8.4: x: ", "expected a cpu below 4, found 4"),
         ("            init-1       [002] d..3.     8,4: x: ", "bad time"),
         ("            init-1       [002] d..3.", "bad time"),
+        ("            init-1       [002] d..3. 4711: x: ", "as of the trace_clock `mono`"),
         ("            init-1       [002] d..3. 99999999999999.1: x: ", "bad time"),
         ("            init-1       [002] d..3. 8.4: ", "bad event name"),
         ("            init-1       [002] d..3. 8.4: mm page: ", "bad event name"),
@@ -139,6 +190,7 @@ fn each_mistake_has_its_message() {
         ("mm_page_free: page=1 pfn=xyz order=0", "not hexadecimal"),
         ("mm_page_free: page=1 pfn=0x order=0", "not hexadecimal"),
         ("mm_page_free: page=1 pfn=0x5 order=11", "found 11"),
+        ("mm_page_free: page=1 pfn=0x5 order=0xb", "found 11"),
         ("mm_page_alloc: pfn=0x5 order=1 migratetype=0 gfp_flags=GFP_K", "bad gfp flags"),
         ("mm_page_pcpu_drain: pfn=0x5 order=1 migratetype=-1", "bad migratetype"),
         ("sched_process_fork: comm=a", "`child_pid` is missing"),

@@ -142,3 +142,29 @@ fn the_place_of_an_event_is_told() {
     events.next().unwrap().unwrap();
     assert_eq!(events.position(), Position::Byte(20));
 }
+
+#[test]
+fn stacks_between_the_lines_and_a_windows_machines_line_ends_change_nothing() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/ftrace");
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(&data).unwrap().map(Result::unwrap) {
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    let plain = read(copy.path(), TraceFormat::Ftrace);
+    let text = std::fs::read_to_string(data.join("trace.txt")).unwrap();
+    let stacks = [
+        " => post_alloc_hook\n => get_page_from_freelist\n",
+        "\tffffffff8123 get_page_from_freelist+0x1 ([kernel.kallsyms])\n\n",
+    ];
+    for stack in stacks {
+        let with = |line: &str| match line.starts_with('#') {
+            true => format!("{line}\n"),
+            false => format!("{line}\n{stack}"),
+        };
+        let text: String = text.lines().map(with).collect();
+        std::fs::write(copy.path().join("trace.txt"), text).unwrap();
+        assert_same(&plain, &read(copy.path(), TraceFormat::Ftrace));
+    }
+    std::fs::write(copy.path().join("trace.txt"), text.replace('\n', "\r\n")).unwrap();
+    assert_same(&plain, &read(copy.path(), TraceFormat::Ftrace));
+}
