@@ -43,7 +43,7 @@
 //! |--|--|
 //! | `zones`, `moves`, `told`, `facts`, `program`, `by_page` | what the others share |
 //! | `locks`, `others` | measured waits for locks; what is not of the recorded command |
-//! | `unjudged` | when the model may not be judged |
+//! | `unjudged`, `silence` | when the model may not be judged; when nothing happened |
 //! | `reclaim` | what reclaim cost, and which pages came back |
 //! | `world`, `altered`, `hotplug` | what reclaim did, who wrote settings, which CPUs went |
 //! | `settle` | where the model follows that |
@@ -84,6 +84,7 @@ pub mod report;
 mod run;
 mod settings;
 mod settle;
+mod silence;
 mod start;
 pub mod state;
 mod told;

@@ -9,6 +9,7 @@ use zonal_core::types::Order;
 
 use crate::moves::MovesByPlace;
 use crate::reclaim::FilePages;
+use crate::silence::Silences;
 use crate::world::Changed;
 
 /// No slot.
@@ -198,6 +199,8 @@ pub struct Program {
     pub early: BTreeMap<ListPlace, u32>,
     /// Blocks with pages of files; none where that was not asked for.
     pub files: FilePages,
+    /// Stretches without any event.
+    pub silences: Silences,
 }
 
 /// A per-CPU list.

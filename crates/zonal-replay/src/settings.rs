@@ -68,6 +68,8 @@ pub struct Settings {
     has_old_fraction: bool,
     /// `vm.min_free_kbytes`, where that is told.
     pub min_free_kbytes: Option<i64>,
+    /// What is another at the end than at the start: its name with `vm.`, and both values.
+    altered: Vec<(String, [String; 2])>,
 }
 
 impl Settings {
@@ -83,6 +85,8 @@ impl Settings {
         let ratios = document.setting(&format!("vm.{RATIO_NAME}")).and_then(Setting::numbers);
         let named = named_ratios(&kinds(recording.description()), &ratios.unwrap_or_default());
         settings.ratios = named.unwrap_or(settings.ratios);
+        let text = files.get("sysctl.post").map(String::from_utf8_lossy).unwrap_or_default();
+        settings.altered = altered(&document, &sysctl::parse(&text)?);
         Ok(settings)
     }
 
@@ -103,7 +107,22 @@ impl Settings {
             ratios: ratios_of(&ratios.unwrap_or_default()),
             has_old_fraction: old.is_some(),
             min_free_kbytes: number(MIN_FREE),
+            altered: Vec::new(),
         }
+    }
+
+    /// What is said of settings that are others at the end than at the start, without those of
+    /// which samples tell when they were written.
+    pub fn altered_unseen(&self, is_told: impl Fn(Sysctl) -> bool) -> impl Iterator<Item = String> {
+        let sysctl = |name: &str| Settings::sysctl_of(name.strip_prefix("vm.").unwrap_or(name));
+        let unseen =
+            self.altered.iter().filter(move |(name, _)| !sysctl(name).is_some_and(&is_told));
+        unseen.map(|(name, [before, after])| {
+            format!(
+                "{name} is {after} at the end and was {before} at the start: somebody set it while \
+                 this was recorded; no sample tells when"
+            )
+        })
     }
 
     /// The recorded kernel's name of the sysctl that bounds the lists.
@@ -213,6 +232,16 @@ impl Settings {
     }
 }
 
+/// The settings of which two readings have different values, blanks apart.
+fn altered(before: &Document, after: &Document) -> Vec<(String, [String; 2])> {
+    let words = |value: &str| value.split_whitespace().collect::<Vec<_>>().join(" ");
+    let differs = |setting: &Setting| {
+        let values = [&*setting.value, after.value(&setting.key)?].map(words);
+        (values[0] != values[1]).then(|| (setting.key.clone(), values))
+    };
+    before.settings.iter().filter_map(differs).collect()
+}
+
 /// As the kernel keeps an entry of `vm.lowmem_reserve_ratio`.
 pub fn ratio_stored(written: i64) -> u32 {
     i32::try_from(written).map_or(0, lowmem_ratio_stored)
@@ -241,6 +270,29 @@ mod tests {
 
     fn of(text: &str) -> Settings {
         Settings::new(&sysctl::parse(text).unwrap())
+    }
+
+    #[test]
+    fn what_somebody_set_meanwhile_is_said_unless_samples_tell_when() {
+        let document = |text: &str| sysctl::parse(text).unwrap();
+        let before = document(
+            "vm.min_free_kbytes=64\nvm.lowmem_reserve_ratio=256\t256\t32\t0\t0\n\
+             vm.watermark_boost_factor=15000\nvm.swappiness=60\n",
+        );
+        let after = document(
+            "vm.min_free_kbytes=128\nvm.lowmem_reserve_ratio=256 256 8 0 0\n\
+             vm.watermark_boost_factor=0\nvm.swappiness=60\n",
+        );
+        let settings = Settings { altered: altered(&before, &after), ..Settings::default() };
+        let names = |told: Option<Sysctl>| -> Vec<String> {
+            let said = settings.altered_unseen(|sysctl| Some(sysctl) == told);
+            said.map(|note| note.split(" at the end").next().unwrap().to_owned()).collect()
+        };
+        let others = ["vm.lowmem_reserve_ratio is 256 256 8 0 0", "vm.watermark_boost_factor is 0"];
+        let min_free = "vm.min_free_kbytes is 128";
+        assert_eq!(names(None), [&[min_free], &others[..]].concat());
+        assert_eq!(names(Some(Sysctl::MinFreeKbytes)), others);
+        assert!(altered(&before, &before).is_empty() && altered(&before, &document("")).is_empty());
     }
 
     #[test]

@@ -30,6 +30,7 @@ use crate::settle::settle;
 use crate::start;
 use crate::told::{Recorded, Told};
 use crate::unjudged::{NotJudged, ReclaimJudged};
+use crate::world::{Change, is_set};
 use crate::zones::ZoneMap;
 
 /// A trace that is ready to be run again and again.
@@ -209,9 +210,16 @@ impl<'r> WhatIf<'r> {
         self.program.counts.numa_other
     }
 
-    /// Seconds of the part that is run.
+    /// Seconds of the part that is run, without stretches in which nothing happened at all.
     pub fn seconds(&self) -> f64 {
-        self.program.span_ns.1.saturating_sub(self.program.start_ns) as f64 / 1e9
+        let span = self.program.span_ns.1.saturating_sub(self.program.start_ns);
+        span.saturating_sub(self.program.silences.ns()) as f64 / 1e9
+    }
+
+    /// What is said of such stretches.
+    pub(crate) fn silence_note(&self) -> Option<String> {
+        let note = self.program.silences.note(self.program.start_ns)?;
+        Some(format!("{note}; shares of a CPU and figures a second leave that time out"))
     }
 
     /// CPUs of the recorded machine.
@@ -237,13 +245,16 @@ impl<'r> WhatIf<'r> {
     /// Settings that somebody wrote meanwhile, and CPUs that went or came, in words.
     pub(crate) fn written(&self) -> impl Iterator<Item = String> {
         let start_ns = self.program.start_ns;
-        self.program.changes.iter().filter_map(move |changed| {
+        let seen = self.program.changes.iter().filter_map(move |changed| {
             let told = changed.written(start_ns)?;
-            Some(match changed.time_ns == start_ns {
-                true => told,
-                false => format!("{told}: somebody set it while this was recorded"),
+            let is_set = matches!(changed.change, Change::Set(..)) && changed.time_ns != start_ns;
+            Some(match is_set {
+                true => format!("{told}: somebody set it while this was recorded"),
+                false => told,
             })
-        })
+        });
+        let is_told = |sysctl| is_set(&self.program.changes, sysctl);
+        seen.chain(self.settings.altered_unseen(is_told))
     }
 
     /// Share of the allocations that others than the recorded command made, in percent.

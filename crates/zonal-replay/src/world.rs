@@ -67,6 +67,11 @@ impl Changed {
     }
 }
 
+/// Whether one of the changes writes a setting.
+pub fn is_set(changes: &[Changed], sysctl: Sysctl) -> bool {
+    changes.iter().any(|told| matches!(told.change, Change::Set(set, _) if set == sysctl))
+}
+
 /// A run of background reclaim.
 #[derive(Clone, Copy, Debug)]
 struct Run {

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::program::{json, refusal};
+use serde_json::Value;
+
+use crate::program::{json, passed, refusal};
 
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
 
@@ -70,6 +72,36 @@ fn the_verdict_comes_first_and_a_light_load_needs_no_change() {
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.starts_with("change nothing: the allocator's waits and refills cost"), "{text}");
     assert!(!text.contains("sysctl vm."), "no line to type where nothing is gained: {text}");
+}
+
+#[test]
+fn time_in_which_the_clock_jumped_is_told_and_is_in_no_share() {
+    let place = tempfile::tempdir().unwrap();
+    let file = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let (plain, jumped) = (file("plain.txt"), file("jumped.txt"));
+    passed(&["trace", "cut", SAMPLE, &plain, "--to", "+2"]);
+    let text = std::fs::read_to_string(&plain).unwrap();
+    let half = text.lines().count() / 2;
+    let hour_later = |(at, line): (usize, &str)| match line.split_once(' ') {
+        Some((time, rest)) if at > half => {
+            format!("{} {rest}\n", time.parse::<u64>().unwrap() + 3_600_000_000_000)
+        }
+        _ => format!("{line}\n"),
+    };
+    std::fs::write(&jumped, text.lines().enumerate().map(hour_later).collect::<String>()).unwrap();
+    let advice = |trace: &str| {
+        json(&["advise", trace, "--machine", SAMPLE, "--json", "--only", "numa_stat"])
+    };
+    let (plain, advice) = (advice(&plain), advice(&jumped));
+    let number = |of: &Value, name: &str| of[name].as_f64().unwrap();
+    for name in ["seconds", "cost_percent_of_cpu"] {
+        let (one, other) = (number(&plain, name), number(&advice, name));
+        assert!(one > 0.0 && (other / one - 1.0).abs() < 0.05, "{name}: {one}, {other}");
+    }
+    let has_note = |of: &Value| of["notes"].to_string().contains("no event of any CPU from");
+    assert!(has_note(&advice) && !has_note(&plain), "{}", advice["notes"]);
+    let replay = ["replay", &jumped, "--machine", SAMPLE, "--memory", "none", "--json"];
+    assert!(has_note(&json(&replay)));
 }
 
 /// A recording made under other settings, where it lies beside the sources.

@@ -347,6 +347,7 @@ fn remarks(what_if: &WhatIf<'_>, machine: &MachineDescription, settings: &Settin
         ));
     }
     notes.extend(what_if.written());
+    notes.extend(what_if.silence_note());
     notes.extend(what_if.lost_note());
     if settings.min_free_kbytes.is_none() {
         notes.push("the recording has no sysctl.txt: min_free_kbytes is not tried".to_owned());

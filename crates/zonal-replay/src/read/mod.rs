@@ -46,6 +46,7 @@ use crate::others::Others;
 use crate::program::{Counts, ListPlace, NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::progress::{Phase, Progress, Watch};
 use crate::reclaim::{Cache, FilePages, Filer, Wakes};
+use crate::silence::Silences;
 use crate::told::{Recorded, Untraced};
 use crate::unjudged::Unjudged;
 use crate::world::{Changed, World};
@@ -253,6 +254,7 @@ impl<'a> Compiler<'a> {
                 changes: Vec::new(),
                 early: BTreeMap::new(),
                 files: FilePages::default(),
+                silences: Silences::default(),
             },
             in_use: 0,
             workers: Workers::default(),
@@ -273,6 +275,7 @@ impl<'a> Compiler<'a> {
         let program = &mut self.program;
         program.counts.events += 1;
         program.span_ns.1 = event.time_ns;
+        program.silences.see(event.time_ns);
         program.cpus = program.cpus.max(event.cpu + 1);
         self.watcher.see(event);
         if let Some(filer) = &mut self.filer {
@@ -357,6 +360,7 @@ impl<'a> Compiler<'a> {
         program.counts = Counts { events, before_start: events, ..Counts::default() };
         program.ops.clear();
         program.start_ns = time_ns;
+        program.silences.begin();
         self.watcher.restart();
         if let Some(filer) = &mut self.filer {
             filer.begin();

@@ -86,6 +86,7 @@ impl Trace {
             changes: self.changes,
             early: Default::default(),
             files: self.filer.finish(),
+            silences: Default::default(),
         };
         stays(&program, room)
     }

@@ -303,6 +303,7 @@ fn notes(
             notes.push(format!("{changes} changes of list bounds in the trace are not replayed"));
         }
     }
+    notes.extend(program.silences.note(program.start_ns));
     notes.extend(program.counts.lost_note());
     notes
 }

@@ -27,7 +27,7 @@ use crate::progress::{Phase, Progress, Watch};
 use crate::settings::Settings;
 use crate::start::{self, Known, NO_BLOCK};
 use crate::told::{Recorded, Told};
-use crate::world::Change;
+use crate::world::{Change, is_set};
 use crate::zones::ZoneMap;
 
 /// Steps between two calls of the [`Watch`].
@@ -98,6 +98,7 @@ pub fn replay(
         rebuilt.allocator.set(*sysctl, *value)?;
     }
     start::warm_up(&rebuilt, &started.warm);
+    notes.extend(settings.altered_unseen(|sysctl| is_set(&program.changes, sysctl)));
     notes.extend(validate(&rebuilt).map(|fault| format!("before the replay: {fault}")));
     let (before, free_before) = (count(&rebuilt), rebuilt.allocator.free_pages());
     let (blocks, outcome) = (started.blocks, Outcome::default());

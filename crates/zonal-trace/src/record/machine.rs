@@ -135,15 +135,18 @@ impl Roots {
         lines.concat()
     }
 
+    /// The sysctls that matter, as lines `vm.name=value`.
+    pub(crate) fn sysctls(&self) -> String {
+        let line = |name: &str| {
+            let value = fs::read_to_string(self.proc.join("sys/vm").join(name)).ok()?;
+            Some(format!("vm.{name}={}\n", value.trim()))
+        };
+        SYSCTLS.into_iter().filter_map(line).collect()
+    }
+
     /// Adds what does not change: sysctls, disks and nodes.
     pub(crate) fn fixed(&self, files: &mut MachineFiles) {
-        let mut text = String::new();
-        for name in SYSCTLS {
-            if let Ok(value) = fs::read_to_string(self.proc.join("sys/vm").join(name)) {
-                text.push_str(&format!("vm.{name}={}\n", value.trim()));
-            }
-        }
-        files.set("sysctl.txt", text.into_bytes());
+        files.set("sysctl.txt", self.sysctls().into_bytes());
         files.set("read-ahead.txt", self.read_ahead().into_bytes());
         for node in 0..zonal_text::NODES_MAX {
             let directory = self.sys.join(format!("devices/system/node/node{node}"));

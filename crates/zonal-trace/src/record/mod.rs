@@ -225,6 +225,7 @@ impl Recorder {
         let sampler = self.poller.finish();
         let sampler = sampler.map_err(|error| RecordError::new(Step::Machine, &proc, error))?;
         self.roots.state(&mut self.files, ".post")?;
+        self.files.set("sysctl.post", self.roots.sysctls().into_bytes());
         let rings = |path: &Path, error| RecordError::new(Step::Rings, path, error);
         let per_cpu = self.instance.file("per_cpu");
         let mut recorded = Recorded { polls: sampler.counts, ..Recorded::default() };

@@ -268,6 +268,20 @@ fn how_far_each_disk_reads_ahead_is_kept() {
 }
 
 #[test]
+fn settings_are_kept_before_and_after() {
+    let tree = Tree::new();
+    let recorder = tree.begin(false, &mut Lines::default()).unwrap();
+    tree.put("proc/sys/vm/min_free_kbytes", "128\n");
+    let output = tempfile::tempdir().unwrap();
+    recorder.finish(output.path()).unwrap();
+    let files = crate::Recording::open(output.path()).unwrap().machine_files().unwrap();
+    for (name, value) in [("sysctl.txt", 64), ("sysctl.post", 128)] {
+        let text = String::from_utf8(files.get(name).unwrap().to_vec()).unwrap();
+        assert!(text.contains(&format!("vm.min_free_kbytes={value}\n")), "{name}: {text}");
+    }
+}
+
+#[test]
 fn each_step_that_fails_says_so_and_leaves_its_undoing() {
     for (gone, step, part) in [
         ("tracefs/instances", Step::Instance, "make a trace instance"),

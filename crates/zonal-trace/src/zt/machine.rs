@@ -27,7 +27,7 @@ pub(crate) enum What {
 }
 
 /// Files that are looked for beside a stream.
-const FILES: [(&str, What); 39] = [
+const FILES: [(&str, What); 40] = [
     ("meta.json", What::Machine),
     ("zoneinfo.pre", What::Machine),
     ("zoneinfo.post", What::AtEnd),
@@ -58,6 +58,7 @@ const FILES: [(&str, What); 39] = [
     ("stat.pre", What::Spent),
     ("stat.post", What::Spent),
     ("sysctl.txt", What::OfEither),
+    ("sysctl.post", What::AtEnd),
     ("cmdline.txt", What::Machine),
     ("read-ahead.txt", What::Machine),
     ("cpuinfo.txt", What::Machine),
