@@ -5,10 +5,12 @@
 //! first four bytes or their name show it, and modules above this one do not see it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, ErrorKind, Read, Seek};
+use std::io::{self, BufReader, Cursor, ErrorKind, Read, Seek, Take};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use crate::error::{Position, TraceError, TraceErrorKind};
 use crate::lines::read_fault;
@@ -58,12 +60,13 @@ impl<T: Read + Seek + Send> Seekable for T {}
 #[derive(Debug, Clone)]
 pub struct Directory {
     path: PathBuf,
+    seen: Seen,
 }
 
 impl Directory {
     /// The directory at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Directory { path: path.into() }
+        Directory { path: path.into(), seen: Seen::default() }
     }
 }
 
@@ -73,11 +76,12 @@ impl Source for Directory {
     }
 
     fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
-        open_file(&self.path.join(name))
+        self.seen.open(&self.path.join(name)).map(|file| file.map(boxed))
     }
 
     fn open_seekable(&self, name: &str) -> io::Result<Option<Box<dyn Seekable>>> {
-        File::open(self.path.join(name)).map(|file| Some(Box::new(file) as Box<dyn Seekable>))
+        let file = self.seen.open(&self.path.join(name))?;
+        Ok(file.map(|file| Box::new(file.into_inner()) as Box<dyn Seekable>))
     }
 }
 
@@ -86,12 +90,13 @@ impl Source for Directory {
 pub(crate) struct SingleFile {
     path: PathBuf,
     name: String,
+    seen: Seen,
 }
 
 impl SingleFile {
     pub(crate) fn new(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        SingleFile { path: path.to_owned(), name }
+        SingleFile { path: path.to_owned(), name, seen: Seen::default() }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -105,21 +110,71 @@ impl Source for SingleFile {
     }
 
     fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
-        if name == self.name { open_file(&self.path) } else { Ok(None) }
+        match name == self.name {
+            true => self.seen.open(&self.path).map(|file| file.map(boxed)),
+            false => Ok(None),
+        }
     }
 
     fn open_seekable(&self, _name: &str) -> io::Result<Option<Box<dyn Seekable>>> {
-        File::open(&self.path).map(|file| Some(Box::new(file) as Box<dyn Seekable>))
+        let file = self.seen.open(&self.path)?;
+        Ok(file.map(|file| Box::new(file.into_inner()) as Box<dyn Seekable>))
     }
 }
 
-fn open_file(path: &Path) -> io::Result<Option<Box<dyn Read + Send>>> {
-    match File::open(path) {
-        Ok(file) => Ok(Some(Box::new(file))),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(None)
+fn boxed(file: Take<File>) -> Box<dyn Read + Send> {
+    Box::new(file)
+}
+
+/// What each file was when it was first opened. A recording is read several times over, and what
+/// one reading learnt must hold in the next: a file that was written to or replaced meanwhile is
+/// refused, and of one that grows no more is read than there was.
+#[derive(Debug, Clone, Default)]
+struct Seen(Arc<Mutex<BTreeMap<PathBuf, Identity>>>);
+
+/// By what a file is known again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Identity {
+    bytes: u64,
+    modified: Option<SystemTime>,
+    number: u64,
+}
+
+impl Identity {
+    /// `None` for a pipe and the like, and for files of the kernel, which have no size.
+    fn of(file: &File) -> io::Result<Option<Identity>> {
+        let metadata = file.metadata()?;
+        #[cfg(unix)]
+        let number = std::os::unix::fs::MetadataExt::ino(&metadata);
+        #[cfg(not(unix))]
+        let number = 0;
+        let identity =
+            Identity { bytes: metadata.len(), modified: metadata.modified().ok(), number };
+        Ok(Some(identity).filter(|own| metadata.is_file() && own.bytes > 0))
+    }
+}
+
+impl Seen {
+    /// Opens a file; `None` if there is none.
+    fn open(&self, path: &Path) -> io::Result<Option<Take<File>>> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(identity) = Identity::of(&file)? else { return Ok(Some(file.take(u64::MAX))) };
+        let bytes = identity.bytes;
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match *seen.entry(path.to_owned()).or_insert_with(|| identity.clone()) == identity {
+            true => Ok(Some(file.take(bytes))),
+            false => Err(io::Error::other(
+                "it was written to or replaced while it was read; read it again when it is whole",
+            )),
         }
-        Err(error) => Err(error),
     }
 }
 
@@ -301,6 +356,34 @@ mod tests {
             assert_eq!(text, "hello\n");
         }
         assert!(read_text(&source("a", b"x"), "b").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_file_that_changes_between_two_readings_is_refused_and_one_that_grows_is_cut() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a.txt");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        let later = SystemTime::now() + std::time::Duration::from_secs(60);
+        for is_single in [true, false] {
+            write("one\n");
+            let source: Box<dyn Source> = match is_single {
+                true => Box::new(SingleFile::new(&path)),
+                false => Box::new(Directory::new(place.path())),
+            };
+            let mut reading = source.open("a.txt").unwrap().unwrap();
+            assert_eq!(read_text(&*source, "a.txt").unwrap().unwrap(), "one\n", "again");
+            // As a recorder does that is still at work.
+            write("one\ntwo\n");
+            let mut text = String::new();
+            reading.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "one\n");
+            let error = read_text(&*source, "a.txt").unwrap_err().to_string();
+            assert!(error.contains("a.txt") && error.contains("while it was read"), "{error}");
+            // Of the same length, by another program.
+            write("two\n");
+            File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
+            assert!(source.open_seekable("a.txt").is_err());
+        }
     }
 
     #[test]
