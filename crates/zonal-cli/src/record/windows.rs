@@ -2,6 +2,7 @@
 //! they need more room than was given. Between windows nothing is traced.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +68,8 @@ pub fn run(args: &RecordArgs, every: Duration, window: Duration) -> anyhow::Resu
 /// Files of this run.
 struct Files {
     directory: PathBuf,
-    stem: String,
+    /// Names of files need not be UTF-8.
+    stem: OsString,
     number: u64,
     bytes_max: u64,
     bytes: u64,
@@ -78,13 +80,14 @@ impl Files {
     /// Names after those of earlier runs, which stay as they are.
     fn new(output: &Path, bytes_max: u64) -> anyhow::Result<Files> {
         let directory = folder_of(output).to_owned();
-        let stem = output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = output.file_stem().unwrap_or_default().to_owned();
         let entries =
             fs::read_dir(&directory).with_context(|| format!("{}", directory.display()))?;
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
         let number = names.filter_map(|name| {
-            let rest = name.strip_prefix(&stem)?.strip_prefix('-')?;
-            rest.strip_suffix(".zonal")?.parse::<u64>().ok()
+            let rest = name.as_encoded_bytes().strip_prefix(stem.as_encoded_bytes())?;
+            let number = rest.strip_prefix(b"-")?.strip_suffix(b".zonal")?;
+            std::str::from_utf8(number).ok()?.parse::<u64>().ok()
         });
         let number = number.max().unwrap_or(0);
         Ok(Files { directory, stem, number, bytes_max, bytes: 0, all: VecDeque::new() })
@@ -92,7 +95,9 @@ impl Files {
 
     fn next(&mut self) -> PathBuf {
         self.number += 1;
-        self.directory.join(format!("{}-{:0DIGITS$}.zonal", self.stem, self.number))
+        let mut name = self.stem.clone();
+        name.push(format!("-{:0DIGITS$}.zonal", self.number));
+        self.directory.join(name)
     }
 
     /// Adds a file; the oldest go while there is no room. The last one stays in any case.
@@ -145,6 +150,15 @@ mod tests {
         let expected =
             ["a-000007.zonal", "a-000010.zonal", "a-000011.zonal", "a-x.zonal", "b-000099.zonal"];
         assert_eq!(names, expected);
+        // A name that is not UTF-8 stays as it is.
+        #[cfg(unix)]
+        {
+            use std::os::unix::ffi::OsStrExt as _;
+            let odd = |name: &[u8]| directory.path().join(std::ffi::OsStr::from_bytes(name));
+            fs::write(odd(b"\xff-000004.zonal"), "old").unwrap();
+            let next = Files::new(&odd(b"\xff.zonal"), 25).unwrap().next();
+            assert_eq!(next, odd(b"\xff-000005.zonal"));
+        }
         // One that is larger than all the room stays until the next one.
         let path = files.next();
         fs::write(&path, [0; 100]).unwrap();
