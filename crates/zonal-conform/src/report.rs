@@ -202,7 +202,11 @@ impl fmt::Display for Report {
             bad => format!(", {bad} not judged: bad input"),
         };
         let (cases, values, mismatches) = (self.cases.len(), self.values, self.mismatches);
-        writeln!(f, "{cases} cases, {values} values, {mismatches} mismatches{bad}")?;
+        let one_or_more = |is_one: bool, one: &'static str, more| if is_one { one } else { more };
+        let case = one_or_more(cases == 1, "case", "cases");
+        let value = one_or_more(values == 1, "value", "values");
+        let mismatch = one_or_more(mismatches == 1, "mismatch", "mismatches");
+        writeln!(f, "{cases} {case}, {values} {value}, {mismatches} {mismatch}{bad}")?;
         self.not_judged(f)
     }
 }

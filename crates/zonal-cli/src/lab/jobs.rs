@@ -15,9 +15,12 @@ pub fn run(args: &JobsArgs) -> anyhow::Result<Verdict> {
     let processes = jobs.jobs.iter().flatten();
     let compilers = processes.clone().filter(|process| process.is_compiler()).count();
     output::note(&format!(
-        "{} jobs of {} processes, {compilers} of them compilers or linkers",
-        jobs.jobs.len(),
-        processes.count()
+        "{} of {}, {compilers} of them compilers or linkers",
+        output::counted(jobs.jobs.len() as u64, "job"),
+        match processes.count() {
+            1 => "1 process".to_owned(),
+            count => format!("{count} processes"),
+        }
     ));
     output::data(&jobs.to_string())?;
     Ok(Verdict::Pass)

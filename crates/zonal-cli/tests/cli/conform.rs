@@ -73,6 +73,7 @@ fn a_mismatch_names_file_line_expected_and_computed() {
     let told = format!("{file}:{line}: node 0 zone DMA32 min: expected 12729, computed 12728");
     assert_eq!(code, 1);
     assert!(out.contains(&told), "{out}");
+    assert!(out.contains("1 case, ") && out.contains(" values, 1 mismatch\n"), "{out}");
     let (code, out, _) = zonal(&["--json", &path]);
     assert_eq!(code, 1);
     let report: Value = serde_json::from_str(&out).unwrap();
