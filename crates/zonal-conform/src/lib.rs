@@ -77,3 +77,8 @@ pub use files::{Directory, Files, Live};
 pub use judge::judge;
 pub use place::Place;
 pub use report::{BadInput, Case, Check, NotJudged, Report, SizeThen, Value};
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -114,3 +114,8 @@ pub use told::Recorded;
 pub use unjudged::{NotJudged, ReclaimJudged};
 pub use what_if::{Trial, TrialCounts, Trialled, WhatIf};
 pub use zones::{ZoneAt, ZoneMap};
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -130,3 +130,8 @@ from_str_by_parse!(
     vmstat,
     zoneinfo
 );
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
