@@ -218,6 +218,21 @@ fn figures(
     waits + &reclaim.map(|cost| reclaim_line(how, cost)).unwrap_or_default()
 }
 
+/// From this share of others on, in percent, a verdict is rather of them than of the recorded
+/// command.
+const MOST: f64 = 50.0;
+
+/// Says so beside the verdict; a smaller share is a note.
+fn of_others(advice: &Advice) -> String {
+    let of_most = |percent: f64| {
+        format!(
+            "{percent:.1} % of the allocations are of others than the recorded command: this says \
+             more of them than of it\n"
+        )
+    };
+    advice.of_others_percent.filter(|percent| *percent >= MOST).map(of_most).unwrap_or_default()
+}
+
 /// What to do, and how far the model is off.
 fn verdict(advice: &Advice) -> String {
     let off = |error: Option<f64>| match error {
@@ -234,7 +249,8 @@ fn verdict(advice: &Advice) -> String {
         ),
         false => String::new(),
     };
-    format!("{}: {}\n{model}{figures}", advice.verdict.name(), advice.reason)
+    let others = of_others(advice);
+    format!("{}: {}\n{others}{model}{figures}", advice.verdict.name(), advice.reason)
 }
 
 /// What each of several recordings says by itself.

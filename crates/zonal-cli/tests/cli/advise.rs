@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::program::{json, passed, refusal};
+use crate::program::{json, passed, refusal, stdout};
 
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
 
@@ -72,6 +72,34 @@ fn the_verdict_comes_first_and_a_light_load_needs_no_change() {
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.starts_with("change nothing: the allocator's waits and refills cost"), "{text}");
     assert!(!text.contains("sysctl vm."), "no line to type where nothing is gained: {text}");
+}
+
+#[test]
+fn a_verdict_that_is_rather_of_others_says_so_beside_it() {
+    let place = tempfile::tempdir().unwrap();
+    let events = place.path().join("part.txt");
+    let events = events.to_str().unwrap();
+    passed(&["trace", "cut", SAMPLE, events, "--to", "+2"]);
+    let second_line = |command: &str| {
+        let machine = place.path().join(command);
+        std::fs::create_dir(&machine).unwrap();
+        for name in ["buddyinfo.pre", "pagetypeinfo.pre", "zoneinfo.pre"] {
+            std::fs::copy(format!("{SAMPLE}/{name}"), machine.join(name)).unwrap();
+        }
+        let meta = std::fs::read_to_string(format!("{SAMPLE}/meta.json")).unwrap();
+        let meta = meta.replacen('{', &format!("{{\"command_pid\": {command},"), 1);
+        std::fs::write(machine.join("meta.json"), meta).unwrap();
+        let machine = machine.to_str().unwrap();
+        let only = ["--only", "numa_stat"];
+        let text = stdout(&[&["advise", events, "--machine", machine][..], &only].concat());
+        text.lines().nth(1).unwrap().to_owned()
+    };
+    // The recorded command, and a process that its recorder forked before.
+    let (own, other) = (second_line("17350"), second_line("17348"));
+    assert!(own.starts_with("model against the kernel on this recording"), "{own}");
+    let (share, rest) = other.split_once(" % of the allocations are of others").unwrap();
+    assert!((50.0..=100.0).contains(&share.parse::<f64>().unwrap()), "{other}");
+    assert!(rest.ends_with("this says more of them than of it"), "{other}");
 }
 
 #[test]
