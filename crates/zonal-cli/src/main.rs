@@ -24,6 +24,7 @@ mod trace;
 mod verdict;
 mod verify;
 mod watch;
+mod written;
 
 use std::process::ExitCode;
 

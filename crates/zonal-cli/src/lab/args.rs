@@ -131,6 +131,10 @@ pub struct JobsArgs {
     /// A recording of a build, of any form. `--workload kbuild:FILE` takes it too, or what this
     /// prints in a FILE.jobs.
     pub recording: String,
+
+    /// Print one JSON object, which `--workload` does not take.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Parameters of a run, besides its policy.

@@ -1,10 +1,35 @@
 //! `zonal lab jobs`: a recorded build as jobs.
 
+use serde::Serialize;
 use zonal_lab::workload::jobs_of;
 
 use super::args::JobsArgs;
 use crate::output;
 use crate::verdict::Verdict;
+
+/// Grows when a field changes its meaning or goes.
+const SCHEMA_VERSION: u32 = 1;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema_version: u32,
+    jobs: Vec<Vec<PrintedProcess<'a>>>,
+}
+
+#[derive(Serialize)]
+struct PrintedProcess<'a> {
+    depth: usize,
+    /// Blocks that it allocates for itself.
+    blocks: u32,
+    /// Of these, those that others free.
+    left: u32,
+    is_compiler: bool,
+    /// Places of its children in the job.
+    children: &'a [usize],
+    /// Runs of calls, as in a file of jobs.
+    calls: &'a str,
+}
 
 /// Runs the command.
 ///
@@ -22,6 +47,25 @@ pub fn run(args: &JobsArgs) -> anyhow::Result<Verdict> {
             count => format!("{count} processes"),
         }
     ));
-    output::data(&jobs.to_string())?;
+    let text = jobs.to_string();
+    if !args.json {
+        output::data(&text)?;
+        return Ok(Verdict::Pass);
+    }
+    // A line is a process: its depth, and its calls.
+    let mut lines = text.lines().map(|line| line.split_once(' ').map_or("", |(_, calls)| calls));
+    let printed = jobs.jobs.iter().map(|job| {
+        let processes = job.iter().zip(&mut lines).map(|(process, calls)| PrintedProcess {
+            depth: process.depth,
+            blocks: process.blocks,
+            left: process.left,
+            is_compiler: process.is_compiler(),
+            children: &process.children,
+            calls,
+        });
+        processes.collect()
+    });
+    let printed = Printed { schema_version: SCHEMA_VERSION, jobs: printed.collect() };
+    output::data(&(serde_json::to_string(&printed)? + "\n"))?;
     Ok(Verdict::Pass)
 }

@@ -42,7 +42,8 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<Verdict> {
         ));
     }
     let signal = Arc::new(AtomicUsize::new(0));
-    make(args, (&signal, Signals::Ends), None, Output::Ours)?;
+    let output = if args.json { Output::Errors } else { Output::Ours };
+    make(args, (&signal, Signals::Ends), None, output)?;
     Ok(Verdict::Pass)
 }
 

@@ -3,6 +3,7 @@
 //! - **LOAD-1** a command that was started here is waited for on every way out: it ends by itself,
 //!   by the signal that ends the recording, or after a grace period by SIGKILL
 
+use std::io;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub enum Output {
     /// Where ours goes.
     Ours,
+    /// Where our errors go.
+    Errors,
     /// Nowhere.
     Dropped,
 }
@@ -48,8 +51,14 @@ impl Load {
             return Ok(pid.map_or(Load::Whatever, Load::Process));
         };
         let mut command = Command::new(program);
-        if output == Output::Dropped {
-            command.stdout(Stdio::null());
+        match output {
+            Output::Ours => {}
+            Output::Errors => {
+                command.stdout(io::stderr());
+            }
+            Output::Dropped => {
+                command.stdout(Stdio::null());
+            }
         }
         let child = command.args(rest).spawn();
         let child = child.with_context(|| format!("cannot run {program}"))?;

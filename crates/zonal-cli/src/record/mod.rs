@@ -8,6 +8,7 @@
 //! ```
 
 pub mod command;
+mod json;
 pub mod load;
 mod rings;
 mod times;
@@ -33,8 +34,8 @@ use self::rings::Rings;
 pub use self::times::{duration, wait_time};
 use crate::lab::prices;
 use crate::output;
-use crate::trace::say;
 use crate::verdict::{Interrupted, Verdict};
+use crate::written;
 
 /// The hidden command that a guard is.
 pub const GUARD: &str = "record-guard";
@@ -105,6 +106,12 @@ pub struct RecordArgs {
     #[arg(long)]
     pub dry_run: bool,
 
+    /// Print one JSON object: the file, its events and bytes, and how many were dropped; of
+    /// --dry-run, what would be touched. With --every a line for each window. What the command
+    /// prints goes to standard error then.
+    #[arg(long)]
+    pub json: bool,
+
     /// Wait this long for another recorder to end. There is one at a time on a host.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = wait_time)]
     pub wait: Duration,
@@ -155,6 +162,7 @@ impl RecordArgs {
             moves: false,
             no_locks: false,
             dry_run: false,
+            json: false,
             wait: Duration::ZERO,
             allow_drops: false,
             poll: Duration::from_millis(20),
@@ -266,7 +274,12 @@ fn is_replaced(args: &RecordArgs) -> bool {
 
 /// Says what a recording would do.
 fn dry_run(args: &RecordArgs) -> anyhow::Result<Verdict> {
-    let mut text = Touched::by(&Roots::default(), &options(args)).to_string();
+    let touched = Touched::by(&Roots::default(), &options(args));
+    if args.json {
+        json::dry_run(&touched, &args.output, is_replaced(args), &args.command)?;
+        return Ok(Verdict::Pass);
+    }
+    let mut text = touched.to_string();
     let replaced = if is_replaced(args) { ", which replaces what is there" } else { "" };
     text.push_str(&format!("write  {}{replaced}\n", args.output.display()));
     if !args.command.is_empty() {
@@ -438,8 +451,8 @@ fn write(
     }
     if is_directory(&args.output) {
         recorded.keep(rings, &args.output)?;
-        say(Written { events: recorded.entries, bytes: Some(recorded.bytes) });
-        return Ok(());
+        let written = Written { events: recorded.entries, bytes: Some(recorded.bytes) };
+        return tell(args, written, recorded);
     }
     let bar = output::progress("writing", "events", Some(recorded.entries));
     let target = Target::file(&args.output).level(args.level);
@@ -452,15 +465,23 @@ fn write(
         }
     });
     bar.finish_and_clear();
-    say(written.map_err(|error| match error {
+    let written = written.map_err(|error| match error {
         StoreError::Make(MakeError::Stopped) => {
             let signal = ends.load(Ordering::Relaxed) as i32;
             let stopped = Interrupted { signal, left: " while it was written" };
             anyhow::Error::new(stopped).context(args.output.display().to_string())
         }
         error => anyhow::Error::new(error).context(args.output.display().to_string()),
-    })?);
-    Ok(())
+    })?;
+    tell(args, written, recorded)
+}
+
+/// Says what was recorded.
+fn tell(args: &RecordArgs, written: Written, recorded: &Recorded) -> anyhow::Result<()> {
+    match args.json {
+        true => json::made(&args.output, written, recorded),
+        false => written::tell(&args.output, written, false),
+    }
 }
 
 /// Whether ring pages are kept as they are: where the output's name is one of a directory.

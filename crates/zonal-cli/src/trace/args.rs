@@ -59,6 +59,10 @@ pub struct ReportArgs {
     /// For the verdict, try only changes whose name begins so; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
+
+    /// Print one JSON object: the page, and the verdict in it.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Where to write, and how.
@@ -72,6 +76,10 @@ pub struct OutputArgs {
     /// Level of compression: 1 is fast, 19 is small.
     #[arg(long, default_value_t = 19, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub level: i32,
+
+    /// Print one JSON object: the file, its events and its bytes.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `zonal trace convert`.

@@ -12,10 +12,11 @@ use zonal_trace::TraceErrorKind;
 use zonal_trace::make::{MakeError, Written, convert};
 
 use super::args::{InputArgs, OutputArgs};
-use super::files::{make, refuse_url, say};
+use super::files::{make, refuse_url};
 use crate::cause::of_trace;
 use crate::output;
 use crate::scratch::Scratch;
+use crate::written;
 
 /// A form of other programs, which `zonal-trace` neither reads nor writes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,8 +128,7 @@ fn export(input: &InputArgs, output: &OutputArgs, form: Foreign) -> anyhow::Resu
         }
     };
     bar.finish_and_clear();
-    say(written);
-    Ok(())
+    written::tell(target, written, output.json)
 }
 
 /// By way of a .zonal file, whose reader checks what came in.

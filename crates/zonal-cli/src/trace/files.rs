@@ -8,6 +8,7 @@ use zonal_trace::make::{MakeError, Target, Written};
 use super::args::{InputArgs, OutputArgs};
 use crate::output;
 use crate::scratch::Scratch;
+use crate::written;
 
 /// Opens a trace of any form, with the machine of another directory if one is given.
 ///
@@ -47,25 +48,12 @@ pub fn make(
     make: impl FnOnce(&Recording, Target, &mut dyn FnMut(u64)) -> Result<Written, MakeError>,
 ) -> anyhow::Result<()> {
     let recording = input.open()?;
-    let target = output.target();
+    let target = output.target()?;
     let _part = target.part().map(Scratch::file).transpose()?;
     let bar = output::progress("writing", "events", recording.description().events);
     let written = make(&recording, target, &mut |events| bar.set_position(events));
     bar.finish_and_clear();
-    say(written?);
-    Ok(())
-}
-
-/// Says how large a trace is.
-pub fn say(Written { events, bytes }: Written) {
-    match bytes {
-        Some(bytes) => {
-            let each = bytes as f64 / events.max(1) as f64;
-            let events = output::counted(events, "event");
-            output::note(&format!("{events}, {bytes} bytes, {each:.3} per event"));
-        }
-        None => output::note(&output::counted(events, "event")),
-    }
+    written::tell(&output.output, written?, output.json)
 }
 
 impl InputArgs {
@@ -80,11 +68,16 @@ impl InputArgs {
 
 impl OutputArgs {
     /// Where to write; `-` is stdout, by its other name too.
-    fn target(&self) -> Target {
-        let target = match ["-", "/dev/stdout"].iter().any(|name| self.output == Path::new(name)) {
+    fn target(&self) -> anyhow::Result<Target> {
+        let is_stdout = ["-", "/dev/stdout"].iter().any(|name| self.output == Path::new(name));
+        anyhow::ensure!(
+            !(is_stdout && self.json),
+            "--json: the trace itself goes to standard output; name a file"
+        );
+        let target = match is_stdout {
             true => Target::writer(output::Stdout),
             false => Target::file(&self.output),
         };
-        target.level(self.level)
+        Ok(target.level(self.level))
     }
 }

@@ -5,6 +5,7 @@ mod convert;
 mod files;
 
 use anyhow::bail;
+use serde::Serialize;
 use zonal_trace::make::{Copies, Selection, cut, not_scaled, scale};
 use zonal_trace::{Info, Stats};
 
@@ -12,12 +13,13 @@ use zonal_replay::advise::{Options, advise};
 use zonal_replay::overview::{self, Overview};
 
 pub use self::convert::remedy;
-pub use self::files::{open, say};
+pub use self::files::open;
 
 use self::args::{CutArgs, ReadArgs, ReportArgs, TraceCommand};
 use self::files::make;
 use crate::output;
 use crate::verdict::Verdict;
+use crate::written;
 
 /// Runs the command.
 ///
@@ -80,7 +82,19 @@ fn report(args: &ReportArgs) -> anyhow::Result<()> {
     let seen = Overview::of(&recording, &mut output::Bar::default().watch())?;
     let options = Options { limit: None, only: &args.only };
     let advice = advise(&recording, &options, &mut output::Bar::default().watch())?;
-    target.write(&overview::html(&advice, &seen))
+    target.write(&overview::html(&advice, &seen))?;
+    if args.json {
+        let said = Said { verdict: advice.verdict.name(), reason: &advice.reason };
+        written::print(&args.output, &said)?;
+    }
+    Ok(())
+}
+
+/// What `report --json` prints besides the page's name.
+#[derive(Serialize)]
+struct Said<'a> {
+    verdict: &'a str,
+    reason: &'a str,
 }
 
 impl CutArgs {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::program::{refusal, stderr, stdout, zonal};
+use crate::program::{json, refusal, stderr, stdout, zonal};
 
 fn refused(args: &[&str], expected: &str) {
     let says = refusal(args);
@@ -54,6 +54,16 @@ fn a_recorded_build_is_cut_and_played() {
     let trace = trace.to_str().unwrap();
     let jobs = stdout(&["lab", "jobs", trace]);
     assert_eq!(jobs, "0 u > ~ -\n1 m700 a A -700\n".repeat(3));
+    let printed = json(&["lab", "jobs", trace, "--json"]);
+    let all = printed["jobs"].as_array().unwrap();
+    assert_eq!(all.len(), 3);
+    for job in all {
+        let child = serde_json::json!({
+            "depth": 1, "blocks": 700, "left": 0, "is_compiler": true, "children": [],
+            "calls": "m700 a A -700",
+        });
+        assert_eq!((&job[0]["children"], &job[1]), (&serde_json::json!([1]), &child), "{job}");
+    }
 
     let file = folder.path().join("build.jobs");
     fs::write(&file, &jobs).unwrap();

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::program::{signal, stderr};
+use crate::program::{json, signal, stderr};
 
 const ZONAL: &str = env!("CARGO_BIN_EXE_zonal");
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
@@ -147,8 +147,14 @@ fn a_recording_is_a_trace_that_can_be_replayed() {
     }
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.zonal");
-    let output = record(&file).args(["--", "sh", "-c", "ls -R /etc | wc"]).output().unwrap();
+    let load = ["--json", "--", "sh", "-c", "ls -R /etc | wc"];
+    let output = record(&file).args(load).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // What the command prints is not among it.
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["output"], file.to_str().unwrap());
+    assert_eq!(said["bytes"], std::fs::metadata(&file).unwrap().len());
+    assert!(said["dropped"].is_u64(), "{said}");
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "only the file is left");
 
@@ -158,6 +164,7 @@ fn a_recording_is_a_trace_that_can_be_replayed() {
     assert_eq!(info["clock"], "mono");
     assert_eq!(info["workload"], "sh -c ls -R /etc | wc");
     assert!(info["events"].as_u64().unwrap() > 100, "{info}");
+    assert_eq!(info["events"], said["events"]);
     assert!(info["start_ns"].as_u64().is_some(), "{info}");
 
     let replay = Command::new(ZONAL)
@@ -553,6 +560,22 @@ fn a_process_that_is_over_is_not_waited_for_and_a_window_that_fails_is_no_succes
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("day-000002.zonal is left out: "), "{said}");
     assert!(said.contains("windows are left out"), "{said}");
+}
+
+#[test]
+fn a_dry_run_is_told_to_programs_too() {
+    let dry = |flags: &[&str]| {
+        let dry = ["record", "--dry-run", "--json", "-o", "/tmp/not-there.zonal"];
+        json(&[&dry[..], flags, &["--", "true", "it"]].concat())
+    };
+    let plan = dry(&[]);
+    assert_eq!(plan["command"], serde_json::json!(["true", "it"]));
+    assert_eq!((&plan["replaces"], &plan["schema_version"]), (&false.into(), &1.into()));
+    assert!(plan["refused"].is_null() || plan["refused"].is_string(), "{plan}");
+    let settings = plan["settings"].as_array().unwrap();
+    assert!(settings.iter().all(|set| set["file"].is_string() && set["value"].is_string()));
+    assert!(!settings.is_empty() && plan["cpus"].as_u64().unwrap() > 0, "{plan}");
+    assert!(dry(&["--no-touch"])["sysctl"].is_null());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::lab::shown;
-use crate::program::{passed, refusal};
+use crate::program::{json, refusal};
 use crate::trace::Place;
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-trace/samples/zlib-make-j4");
@@ -12,7 +12,14 @@ const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-trace/sample
 fn a_recording_becomes_one_page_that_a_browser_shows() {
     let place = Place::new();
     let page = place.file("page.html");
-    passed(&["trace", "report", SAMPLE, "-o", page.to_str().unwrap(), "--only", "numa_stat"]);
+    let only = ["--only", "numa_stat", "--json"];
+    let said =
+        json(&[&["trace", "report", SAMPLE, "-o", page.to_str().unwrap()], &only[..]].concat());
+    assert_eq!(
+        (&said["verdict"], &said["output"]),
+        (&"change nothing".into(), &page.to_str().into())
+    );
+    assert!(said["reason"].as_str().unwrap().contains("% of a CPU"), "{said}");
     let written = fs::read_to_string(&page).unwrap();
     let dom = shown(&page);
     for text in [Some(written), dom].into_iter().flatten() {

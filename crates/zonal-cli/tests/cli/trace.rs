@@ -69,6 +69,28 @@ fn a_recording_goes_to_every_form_and_back() {
 }
 
 #[test]
+fn what_is_written_is_told_to_programs_too() {
+    let place = Place::new();
+    let trace = fixture("ftrace");
+    let events = json(&["trace", "stats", &trace, "--json"])["events"].clone();
+    let half = events.as_u64().unwrap() * 2;
+    for (way, name, expected) in [
+        (&["convert"][..], "a.zonal", Some(&events)),
+        (&["convert"], "a.parquet", Some(&events)),
+        (&["cut", "--cpus", "0-3"], "b.zonal", Some(&events)),
+        (&["scale", "--copies", "2"], "c.zonal", Some(&half.into())),
+    ] {
+        let file = place.file(name);
+        let args = [&["trace"], &way[..1], &[trace.as_str(), text(&file)], &way[1..], &["--json"]];
+        let said = json(&args.concat());
+        assert_eq!((&said["output"], said.get("events")), (&text(&file).into(), expected));
+        assert_eq!(said["bytes"], fs::metadata(&file).unwrap().len(), "{said}");
+    }
+    let message = refusal(&["trace", "convert", &trace, "-", "--json"]);
+    assert!(message.contains("name a file"), "{message}");
+}
+
+#[test]
 fn a_trace_goes_to_stdout_and_to_lines() {
     let place = Place::new();
     let packed = passed(&["trace", "convert", &fixture("ftrace"), "-", "--level", "1"]).stdout;
