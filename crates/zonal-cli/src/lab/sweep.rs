@@ -259,9 +259,10 @@ pub fn command(base: &Recipe, sweep: &Sweep, file: &Path) -> String {
     format!("zonal lab sweep{run}{axes} -o {}", quoted(&file.display().to_string()))
 }
 
-/// A row as JSON has it: counts and figures as numbers.
+/// A row as JSON has it: counts and figures as numbers, a count that is not given as null.
 fn fields(row: &Row) -> serde_json::Map<String, serde_json::Value> {
     let value = |name: &str, text: &str| match column(name) {
+        Column::Count if text.is_empty() => serde_json::Value::Null,
         Column::Count => text.parse::<u64>().map_or(text.into(), Into::into),
         Column::Figure => text.parse::<f64>().map_or(text.into(), Into::into),
         Column::Text => text.into(),

@@ -59,6 +59,7 @@ fn files_of_shards_join_into_the_file_that_one_process_writes() {
     assert!(stdout_of(&zonal(&all)).contains("6 runs"));
     let report = json_of(&zonal(&[&all[..], &["--json"]].concat()));
     assert_eq!((report["found"].as_u64(), report["rows"].as_array().unwrap().len()), (Some(6), 6));
+    assert!(report["rows"][0]["busy"].is_null(), "all CPUs take part: {}", report["rows"][0]);
     refused(&sweep(&["--shard", "4/3", "-o", &joined]), "shard '4/3'; expected I/N");
     refused(&sweep(&[]), "--output <FILE.csv>");
     refused(&sweep(&["-o", &joined, "--merge", &path("no.csv")]), "no.csv: there is no such file");
