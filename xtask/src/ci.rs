@@ -1,12 +1,12 @@
 //! What continuous integration runs, in its order.
 //!
 //! ```text
-//!   cargo test --workspace ───────────────┐
-//!   release build ── checks (`--checks`) ─┴─► the other steps ──► one table
+//!   cargo test --workspace ── other runs (`--runs`) ─┐
+//!   release build ── checks (`--checks`) ────────────┴─► one table
 //! ```
 //! Checks need no test to have run and mind no neighbour, so `.ci/run` has them done beside the
-//! tests, which leave a processor idle half of the time. Alone, `cargo xtask ci` does all of it in
-//! one go.
+//! tests and what is run behind them, which leave a processor idle half of the time. Alone,
+//! `cargo xtask ci` does all of it in one go.
 //!
 //! Every step runs even when an earlier one failed, so that one run shows all that is wrong. The
 //! run ends with a table of the steps and, alone on the last line, `N passed, N failed`: the sum
@@ -100,24 +100,27 @@ const FUZZ_SEED: u32 = 1;
 
 /// What was done before, by the file that has what it printed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Before<'a> {
+struct Before<'a> {
     tests: Option<&'a Path>,
     checks: Option<&'a Path>,
+    runs: Option<&'a Path>,
 }
 
 impl<'a> Before<'a> {
-    /// From `[--test-log FILE] [--checks-log FILE]`.
+    /// From `[--test-log FILE] [--checks-log FILE] [--runs-log FILE]`.
     ///
     /// # Errors
     /// Another word, or no file behind one of them.
-    pub fn parse(words: &[&'a str]) -> Result<Before<'a>> {
+    fn parse(words: &[&'a str]) -> Result<Before<'a>> {
         let mut before = Before::default();
         for pair in words.chunks(2) {
             match *pair {
                 ["--test-log", file] => before.tests = Some(Path::new(file)),
                 ["--checks-log", file] => before.checks = Some(Path::new(file)),
+                ["--runs-log", file] => before.runs = Some(Path::new(file)),
                 _ => bail!(
-                    "ci {}: expected --checks, --test-log FILE or --checks-log FILE",
+                    "ci {}: expected --checks, --runs, --test-log FILE, --checks-log FILE or \
+                     --runs-log FILE",
                     pair.join(" ")
                 ),
             }
@@ -146,7 +149,7 @@ pub struct TestCounts {
 }
 
 /// Runs all steps in `root` but those that were done before; true if all passed.
-pub fn run(root: &Path, before: &Before) -> Result<bool> {
+fn run(root: &Path, before: &Before) -> Result<bool> {
     let mut outcomes = Vec::new();
     let mut counts = TestCounts::default();
 
@@ -157,14 +160,17 @@ pub fn run(root: &Path, before: &Before) -> Result<bool> {
         }
         None => Ok(run_tests(root, &mut counts)? && counts.all_passed()),
     });
+    let done = |path: &Path| {
+        finished(&read(path)?)
+            .with_context(|| format!("{}: `cargo xtask ci` has not ended", path.display()))
+    };
     match before.checks {
-        Some(path) => outcomes.extend(finished(&read(path)?).with_context(|| {
-            format!("{}: `cargo xtask ci --checks` has not ended", path.display())
-        })?),
+        Some(path) => outcomes.extend(done(path)?),
         None => check(root, &mut outcomes),
     }
-    for &(name, args) in RUNS {
-        timed(&mut outcomes, name, || cargo(root, args));
+    match before.runs {
+        Some(path) => outcomes.extend(done(path)?),
+        None => other_runs(root, &mut outcomes),
     }
 
     print_outcomes(&outcomes);
@@ -173,12 +179,27 @@ pub fn run(root: &Path, before: &Before) -> Result<bool> {
     Ok(outcomes.iter().all(|outcome| outcome.passed))
 }
 
-/// Makes the checks alone; true if all passed.
-pub fn checks(root: &Path) -> bool {
+/// What the arguments ask for; true if all passed.
+pub fn command(root: &Path, args: &[&str]) -> Result<bool> {
+    match args {
+        ["--checks"] => Ok(part(root, check)),
+        ["--runs"] => Ok(part(root, other_runs)),
+        _ => run(root, &Before::parse(args)?),
+    }
+}
+
+/// Makes one part alone.
+fn part(root: &Path, make: fn(&Path, &mut Vec<Outcome>)) -> bool {
     let mut outcomes = Vec::new();
-    check(root, &mut outcomes);
+    make(root, &mut outcomes);
     print_outcomes(&outcomes);
     outcomes.iter().all(|outcome| outcome.passed)
+}
+
+fn other_runs(root: &Path, outcomes: &mut Vec<Outcome>) {
+    for &(name, args) in RUNS {
+        timed(outcomes, name, || cargo(root, args));
+    }
 }
 
 fn check(root: &Path, outcomes: &mut Vec<Outcome>) {
@@ -380,9 +401,9 @@ mod tests {
 
     #[test]
     fn other_words_are_refused() {
-        let words = ["--test-log", "a", "--checks-log", "b"];
-        let (tests, checks) = (Some(Path::new("a")), Some(Path::new("b")));
-        assert_eq!(Before::parse(&words).unwrap(), Before { tests, checks });
+        let words = ["--test-log", "a", "--checks-log", "b", "--runs-log", "c"];
+        let [tests, checks, runs] = ["a", "b", "c"].map(|name| Some(Path::new(name)));
+        assert_eq!(Before::parse(&words).unwrap(), Before { tests, checks, runs });
         assert!(Before::parse(&["--test-log"]).is_err() && Before::parse(&["all"]).is_err());
     }
 

@@ -59,12 +59,14 @@ usage: cargo xtask COMMAND
   tidy --figures        print figures of the structure: files, circles, longest walks, methods
   api [--write]         compare the public items of every library crate with the lists in api/,
                         or write the lists
-  ci [--test-log FILE] [--checks-log FILE]
+  ci [--test-log FILE] [--checks-log FILE] [--runs-log FILE]
                         run what continuous integration runs; with a log, what it tells of was run
                         before, and FILE holds what `cargo test --workspace` or `cargo xtask ci
-                        --checks` printed
+                        --checks` or `--runs` printed
   ci --checks           run what needs no test to have run: formatting, lints, house rules, other
                         targets, public items, the book, the package of Python, fuzzers
+  ci --runs             run what is run behind the tests: those of other features, a quick bench,
+                        the main job
   deep [--calls N] [--inputs N] [--seconds N] [--limit N] [--seed N]
                         run for hours: N calls of random programs against a model (10^9 without),
                         N mutated traces (10^8), storms for N seconds (600), no part longer than
@@ -127,8 +129,7 @@ fn main() -> ExitCode {
         ["tidy", "--figures"] => tidy::figures::run(&root),
         ["api"] => api::run(&root, false),
         ["api", "--write"] => api::run(&root, true),
-        ["ci", "--checks"] => Ok(ci::checks(&root)),
-        ["ci", ref rest @ ..] => ci::Before::parse(rest).and_then(|before| ci::run(&root, &before)),
+        ["ci", ref rest @ ..] => ci::command(&root, rest),
         ["fuzz"] => fuzzers(&root, ci::FUZZ_SECONDS),
         ["fuzz", "--seconds", seconds] => match seconds.parse() {
             Ok(seconds) => fuzzers(&root, seconds),
