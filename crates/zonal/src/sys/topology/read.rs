@@ -28,18 +28,24 @@ const EXPECTED_LIST: &str = "a list of ids and ranges such as \"0-3,8\", each at
 /// # Errors
 /// The item that is neither an id nor an ascending range.
 pub fn parse_list(text: &str) -> Result<Vec<u32>, String> {
-    // A text may say the same range again and again.
-    let mut has = vec![false; LIST_ID_MAX as usize + 1];
+    let mut ranges = Vec::new();
     for item in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
         match (first.parse::<u32>(), last.parse::<u32>()) {
             (Ok(first), Ok(last)) if first <= last && last <= LIST_ID_MAX => {
-                has[first as usize..=last as usize].fill(true);
+                ranges.push((first, last));
             }
             _ => return Err(item.to_string()),
         }
     }
-    Ok((0..=LIST_ID_MAX).filter(|id| has[*id as usize]).collect())
+    ranges.sort_unstable();
+    let mut ids: Vec<u32> = Vec::new();
+    for (first, last) in ranges {
+        // A text may say the same again and again.
+        let first = ids.last().map_or(first, |said| first.max(said + 1));
+        ids.extend(first..=last);
+    }
+    Ok(ids)
 }
 
 impl Topology {
