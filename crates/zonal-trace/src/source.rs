@@ -76,12 +76,11 @@ impl Source for Directory {
     }
 
     fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
-        self.seen.open(&self.path.join(name)).map(|file| file.map(boxed))
+        self.seen.reader(&self.path.join(name))
     }
 
     fn open_seekable(&self, name: &str) -> io::Result<Option<Box<dyn Seekable>>> {
-        let file = self.seen.open(&self.path.join(name))?;
-        Ok(file.map(|file| Box::new(file.into_inner()) as Box<dyn Seekable>))
+        self.seen.seekable(&self.path.join(name))
     }
 }
 
@@ -111,19 +110,14 @@ impl Source for SingleFile {
 
     fn open(&self, name: &str) -> io::Result<Option<Box<dyn Read + Send>>> {
         match name == self.name {
-            true => self.seen.open(&self.path).map(|file| file.map(boxed)),
+            true => self.seen.reader(&self.path),
             false => Ok(None),
         }
     }
 
     fn open_seekable(&self, _name: &str) -> io::Result<Option<Box<dyn Seekable>>> {
-        let file = self.seen.open(&self.path)?;
-        Ok(file.map(|file| Box::new(file.into_inner()) as Box<dyn Seekable>))
+        self.seen.seekable(&self.path)
     }
-}
-
-fn boxed(file: Take<File>) -> Box<dyn Read + Send> {
-    Box::new(file)
 }
 
 /// What each file was when it was first opened. A recording is read several times over, and what
@@ -155,6 +149,14 @@ impl Identity {
 }
 
 impl Seen {
+    fn reader(&self, path: &Path) -> io::Result<Option<Box<dyn Read + Send>>> {
+        Ok(self.open(path)?.map(|file| Box::new(file) as Box<dyn Read + Send>))
+    }
+
+    fn seekable(&self, path: &Path) -> io::Result<Option<Box<dyn Seekable>>> {
+        Ok(self.open(path)?.map(|file| Box::new(file.into_inner()) as Box<dyn Seekable>))
+    }
+
     /// Opens a file; `None` if there is none.
     fn open(&self, path: &Path) -> io::Result<Option<Take<File>>> {
         let file = match File::open(path) {
