@@ -43,10 +43,16 @@ struct Size {
 /// # Errors
 /// If standard output cannot be written.
 pub fn tell(output: &Path, written: Written, json: bool) -> anyhow::Result<()> {
-    let Written { events, bytes } = written;
-    if json {
-        return print(output, &Size { events, bytes });
+    if !json {
+        note(written);
+        return Ok(());
     }
+    let Written { events, bytes } = written;
+    print(output, &Size { events, bytes })
+}
+
+/// Says it to people.
+pub fn note(Written { events, bytes }: Written) {
     let counted = output::counted(events, "event");
     match bytes {
         Some(bytes) => {
@@ -55,5 +61,4 @@ pub fn tell(output: &Path, written: Written, json: bool) -> anyhow::Result<()> {
         }
         None => output::note(&counted),
     }
-    Ok(())
 }

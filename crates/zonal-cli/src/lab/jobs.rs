@@ -28,7 +28,7 @@ struct PrintedProcess<'a> {
     /// Places of its children in the job.
     children: &'a [usize],
     /// Runs of calls, as in a file of jobs.
-    calls: &'a str,
+    calls: String,
 }
 
 /// Runs the command.
@@ -47,21 +47,18 @@ pub fn run(args: &JobsArgs) -> anyhow::Result<Verdict> {
             count => format!("{count} processes"),
         }
     ));
-    let text = jobs.to_string();
     if !args.json {
-        output::data(&text)?;
+        output::data(&jobs.to_string())?;
         return Ok(Verdict::Pass);
     }
-    // A line is a process: its depth, and its calls.
-    let mut lines = text.lines().map(|line| line.split_once(' ').map_or("", |(_, calls)| calls));
     let printed = jobs.jobs.iter().map(|job| {
-        let processes = job.iter().zip(&mut lines).map(|(process, calls)| PrintedProcess {
+        let processes = job.iter().map(|process| PrintedProcess {
             depth: process.depth,
             blocks: process.blocks,
             left: process.left,
             is_compiler: process.is_compiler(),
             children: &process.children,
-            calls,
+            calls: process.calls(),
         });
         processes.collect()
     });

@@ -479,9 +479,10 @@ fn write(
 /// Says what was recorded.
 fn tell(args: &RecordArgs, written: Written, recorded: &Recorded) -> anyhow::Result<()> {
     match args.json {
-        true => json::made(&args.output, written, recorded),
-        false => written::tell(&args.output, written, false),
+        true => json::made(&args.output, written, recorded)?,
+        false => written::note(written),
     }
+    Ok(())
 }
 
 /// Whether ring pages are kept as they are: where the output's name is one of a directory.

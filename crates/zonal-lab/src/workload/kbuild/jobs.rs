@@ -167,14 +167,9 @@ impl Jobs {
 impl fmt::Display for Jobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for process in self.jobs.iter().flatten() {
-            write!(f, "{}", process.depth)?;
-            for run in &process.runs {
-                write!(f, " {}", run.call.letter())?;
-                if run.times > 1 {
-                    write!(f, "{}", run.times)?;
-                }
-            }
-            writeln!(f)?;
+            let calls = process.calls();
+            let space = if calls.is_empty() { "" } else { " " };
+            writeln!(f, "{}{space}{calls}", process.depth)?;
         }
         Ok(())
     }
@@ -189,6 +184,15 @@ impl Process {
         let blocks = sum(|call| matches!(call, Call::Touch(_) | Call::Kernel));
         let left = blocks.saturating_sub(sum(|call| call == Call::Free));
         Process { depth, runs, children: Vec::new(), blocks, left }
+    }
+
+    /// Its runs of calls, as a line of a file has them.
+    pub fn calls(&self) -> String {
+        let run = |Run { call, times }: &Run| match times {
+            0 | 1 => call.letter().to_string(),
+            _ => format!("{}{times}", call.letter()),
+        };
+        self.runs.iter().map(run).collect::<Vec<_>>().join(" ")
     }
 
     /// Whether it is large enough for a compiler or a linker.
