@@ -63,13 +63,22 @@ fn keeps_registers() -> bool {
     kept & BOTH == BOTH
 }
 
-/// `asm!` that ends with `vzeroupper`: it makes the upper halves of all registers zero, so none may
-/// be in use.
-macro_rules! wide {
-    ($($lines:literal,)+ ; $($operands:tt)*) => {
+/// A loop over rows, of which there is one at least: what stands before it, for each row, whose
+/// place is `{at}`, and behind it. It ends with `vzeroupper`, which makes the upper halves of all
+/// registers zero, so none may be in use.
+macro_rules! each_row {
+    ($rows:expr, [$($before:expr),+], [$($row:expr),+], [$($behind:expr),*], $($operands:tt)*) => {
         asm!(
-            $($lines,)+
+            $($before,)+
+            "2:",
+            $($row,)+
+            "add {at}, 64",
+            "cmp {at}, {end}",
+            "jne 2b",
+            $($behind,)*
             "vzeroupper",
+            at = inout(reg) $rows.start => _,
+            end = in(reg) $rows.end,
             $($operands)*
             out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
             out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
@@ -92,22 +101,16 @@ pub(super) unsafe fn all_u64s(rows: &[[AtomicU64; 8]], value: u64) -> bool {
     // SAFETY: (1) reads `rows` and no more, of which there is one; no cell is torn (module); the
     // registers are there, by the caller.
     unsafe {
-        wide!(
-            "vmovq xmm0, {value}",
-            "vpbroadcastq ymm0, xmm0",
-            "vpcmpeqd ymm1, ymm1, ymm1",
-            "2:",
-            "vpcmpeqq ymm2, ymm0, [{at}]",
-            "vpcmpeqq ymm3, ymm0, [{at} + 32]",
-            "add {at}, 64",
-            "vpand ymm2, ymm2, ymm3",
-            "vpand ymm1, ymm1, ymm2",
-            "cmp {at}, {end}",
-            "jne 2b",
-            "vpmovmskb {equal:e}, ymm1",
-            ;
-            at = inout(reg) cells.start => _,
-            end = in(reg) cells.end,
+        each_row!(
+            cells,
+            ["vmovq xmm0, {value}", "vpbroadcastq ymm0, xmm0", "vpcmpeqd ymm1, ymm1, ymm1"],
+            [
+                "vpcmpeqq ymm2, ymm0, [{at}]",
+                "vpcmpeqq ymm3, ymm0, [{at} + 32]",
+                "vpand ymm2, ymm2, ymm3",
+                "vpand ymm1, ymm1, ymm2"
+            ],
+            ["vpmovmskb {equal:e}, ymm1"],
             value = in(reg) value,
             equal = lateout(reg) equal,
         );
@@ -127,21 +130,32 @@ pub(super) unsafe fn fill_u64s(rows: &[[AtomicU64; 8]], value: u64) {
     // may be written through a shared reference; no cell is torn (module); the registers are there,
     // by the caller.
     unsafe {
-        wide!(
-            "vmovq xmm0, {value}",
-            "vpbroadcastq ymm0, xmm0",
-            "2:",
-            "vmovdqu [{at}], ymm0",
-            "vmovdqu [{at} + 32], ymm0",
-            "add {at}, 64",
-            "cmp {at}, {end}",
-            "jne 2b",
-            ;
-            at = inout(reg) cells.start => _,
-            end = in(reg) cells.end,
+        each_row!(
+            cells,
+            ["vmovq xmm0, {value}", "vpbroadcastq ymm0, xmm0"],
+            ["vmovdqu [{at}], ymm0", "vmovdqu [{at} + 32], ymm0"],
+            [],
             value = in(reg) value,
         );
     }
+}
+
+/// Loads the numbers of the first row, and what they are less than those of the next.
+macro_rules! load_steps {
+    () => {
+        "vmovdqu ymm0, [{row}]
+         vmovdqu ymm1, [{row} + 32]
+         vmovq xmm2, {on}
+         vpbroadcastq ymm2, xmm2"
+    };
+}
+
+/// Makes the numbers of the next row of these.
+macro_rules! step_on {
+    () => {
+        "vpaddq ymm0, ymm0, ymm2
+         vpaddq ymm1, ymm1, ymm2"
+    };
 }
 
 /// Whether the numbers of all rows are `first`, `first + step`, `first + 2 * step`, ...
@@ -158,26 +172,17 @@ pub(super) unsafe fn are_steps<T: PageName>(rows: &[[T; 8]], first: u64, step: u
     // SAFETY: (1) reads `rows` and `row` and no more, of the first of which there is one; the
     // registers are there, by the caller.
     unsafe {
-        wide!(
-            "vmovdqu ymm0, [{row}]",
-            "vmovdqu ymm1, [{row} + 32]",
-            "vmovq xmm2, {on}",
-            "vpbroadcastq ymm2, xmm2",
-            "vpcmpeqd ymm3, ymm3, ymm3",
-            "2:",
-            "vpcmpeqq ymm4, ymm0, [{at}]",
-            "vpcmpeqq ymm5, ymm1, [{at} + 32]",
-            "vpaddq ymm0, ymm0, ymm2",
-            "vpaddq ymm1, ymm1, ymm2",
-            "add {at}, 64",
-            "vpand ymm4, ymm4, ymm5",
-            "vpand ymm3, ymm3, ymm4",
-            "cmp {at}, {end}",
-            "jne 2b",
-            "vpmovmskb {equal:e}, ymm3",
-            ;
-            at = inout(reg) names.start => _,
-            end = in(reg) names.end,
+        each_row!(
+            names,
+            [load_steps!(), "vpcmpeqd ymm3, ymm3, ymm3"],
+            [
+                "vpcmpeqq ymm4, ymm0, [{at}]",
+                "vpcmpeqq ymm5, ymm1, [{at} + 32]",
+                step_on!(),
+                "vpand ymm4, ymm4, ymm5",
+                "vpand ymm3, ymm3, ymm4"
+            ],
+            ["vpmovmskb {equal:e}, ymm3"],
             row = in(reg) &raw const row,
             on = in(reg) step.wrapping_mul(8),
             equal = lateout(reg) equal,
@@ -200,22 +205,11 @@ pub(super) unsafe fn store_steps<T: PageName>(rows: &mut [[T; 8]], first: u64, s
     // bytes of which become what `PageName::of_bits` makes of a number; the registers are there, by
     // the caller.
     unsafe {
-        wide!(
-            "vmovdqu ymm0, [{row}]",
-            "vmovdqu ymm1, [{row} + 32]",
-            "vmovq xmm2, {on}",
-            "vpbroadcastq ymm2, xmm2",
-            "2:",
-            "vmovdqu [{at}], ymm0",
-            "vmovdqu [{at} + 32], ymm1",
-            "vpaddq ymm0, ymm0, ymm2",
-            "vpaddq ymm1, ymm1, ymm2",
-            "add {at}, 64",
-            "cmp {at}, {end}",
-            "jne 2b",
-            ;
-            at = inout(reg) names.start => _,
-            end = in(reg) names.end,
+        each_row!(
+            names,
+            [load_steps!()],
+            ["vmovdqu [{at}], ymm0", "vmovdqu [{at} + 32], ymm1", step_on!()],
+            [],
             row = in(reg) &raw const row,
             on = in(reg) step.wrapping_mul(8),
         );
