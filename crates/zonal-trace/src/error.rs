@@ -80,6 +80,16 @@ pub enum TraceErrorKind {
         /// The beginning of the file: a line in backquotes, or bytes.
         found: String,
     },
+    /// A text of events whose lines lack what is needed, as another option prints it.
+    #[error("text lacks {what}: expected `TASK-PID [cpu] flags time: event: fields`, found {found}; {instead}")]
+    TextLacks {
+        /// What it lacks.
+        what: &'static str,
+        /// The beginning of the text.
+        found: String,
+        /// How to get a text that has it.
+        instead: &'static str,
+    },
     /// The format file of an event lacks a field that its reader needs.
     #[error("format of `{event}` has no field `{field}`: expected a kernel from 4.6 on")]
     NoSuchField {

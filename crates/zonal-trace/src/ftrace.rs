@@ -10,6 +10,9 @@
 //! cmp:          ls-1992  [001]  3940.605610067: mm_page_alloc:        page=0x3da24d pfn=…
 //! └ trace-cmd's instance         nanoseconds with `report -t`
 //!
+//! cmp:       ls-1992    1d..1.  3940.605610: mm_page_alloc:        page=0x3da24d pfn=0x3da24d …
+//!                       └ CPU and flags with `report -l`
+//!
 //!             perf  1989 [001]  3940.602010577:             kmem:mm_page_alloc: page=0x4a1f0b …
 //!             └ perf: no dash                               system and event
 //! ```
@@ -37,6 +40,10 @@ const STACKS: [&[u8]; 2] = [b"<stack trace>", b"<user stack trace>"];
 
 /// Columns of the task's name.
 const TASK_COLUMNS: usize = 16;
+
+/// How many flags the latency format has: interrupts, rescheduling, context, depth of preemption
+/// and, where the kernel has it, of migration.
+const LATENCY_FLAGS: std::ops::RangeInclusive<usize> = 4..=6;
 
 /// The kind of a line.
 #[derive(Debug, PartialEq, Eq)]
@@ -264,7 +271,20 @@ fn split_prefix(line: &[u8]) -> Option<Prefix<'_>> {
     // Another width: trace-cmd's instances, perf, names that were not cut. A task may be called
     // anything, so a bracket counts only with a thread before it and a time after it.
     let brackets = line.iter().enumerate().filter(|(_, byte)| **byte == b'[').take(TASK_COLUMNS);
-    brackets.map(|(at, _)| at).find_map(|at| prefix_before(line, at))
+    brackets.map(|(at, _)| at).find_map(|at| prefix_before(line, at)).or_else(|| latency(line))
+}
+
+/// The prefix of `trace-cmd report -l`: the CPU stands at the front of the flags, `ls-1992 1d..1.`.
+fn latency(line: &[u8]) -> Option<Prefix<'_>> {
+    let dashes = line.iter().enumerate().filter(|(_, byte)| **byte == b'-').take(TASK_COLUMNS);
+    dashes.map(|(at, _)| at).find_map(|at| {
+        let (pid, rest) = split_digits(&line[at + 1..])?;
+        let (cpu, rest) = split_digits(rest.strip_prefix(b" ")?.trim_ascii_start())?;
+        let (flags, _) = split_word(rest);
+        let is_flags = flags.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'.');
+        let is_prefix = LATENCY_FLAGS.contains(&flags.len()) && is_flags;
+        (is_prefix && timestamp(rest).is_ok()).then_some(Prefix { pid, cpu, rest })
+    })
 }
 
 /// The prefix, if `line[at]` is the dash before the thread id.

@@ -102,6 +102,9 @@ fn task_names_may_hold_anything() {
         "             cat-172     [001]     8.500000: ",
         "             cat-172     [001] 8.500000000: ",
         "  much-too-long-name-for-a-task-29     [001] ..s1.     8.5: ",
+        "cmp:       ls-1992    1.....  8.500000: ",
+        "cmp:  a-1 b-2-ls-1992    1d..1.  8.500000000: ",
+        "       ls-1992    1dNh3  8.500000: ",
     ] {
         let event = event(&format!("{start}mm_page_free: page=1 pfn=5 order=0"));
         assert_eq!((event.time_ns, event.cpu), (8_500_000_000, 1), "{start}");

@@ -86,6 +86,7 @@ mod format;
 mod ftrace;
 pub mod gfp;
 mod info;
+mod lacks;
 mod limits;
 mod lines;
 pub mod make;

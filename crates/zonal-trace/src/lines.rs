@@ -30,6 +30,9 @@ const BUFFER_BYTES: usize = 4 * LINE_BYTES_MAX;
 
 const _: () = assert!(LINE_BYTES_MAX < BUFFER_BYTES);
 
+/// What some editors write before UTF-8 text. It is no part of the first line.
+const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
+
 /// One line of a stream.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
@@ -144,6 +147,16 @@ impl LineReader {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(Box::new(read_fault(error))),
             }
+            let is_beginning = self.offset == 0 && self.start == 0;
+            let bytes = &self.buffer[..self.end];
+            let is_part = bytes.len() < BYTE_ORDER_MARK.len() && BYTE_ORDER_MARK.starts_with(bytes);
+            if is_beginning && is_part && !self.at_end {
+                continue;
+            }
+            if is_beginning && bytes.starts_with(BYTE_ORDER_MARK) {
+                self.start = BYTE_ORDER_MARK.len();
+                self.offset = BYTE_ORDER_MARK.len() as u64;
+            }
             return Ok(());
         }
     }
@@ -240,6 +253,31 @@ mod tests {
         let mut reader = LineReader::new(Box::new(std::io::repeat(b'x')));
         assert!(reader.next_line().is_err());
         assert!(reader.byte_offset() <= BUFFER_BYTES as u64);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        /// A byte a read.
+        struct Drops(std::io::Cursor<Vec<u8>>);
+        impl Read for Drops {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                let one = buffer.len().min(1);
+                self.0.read(&mut buffer[..one])
+            }
+        }
+        for (bytes, expected) in [
+            (&b"\xef\xbb\xbf# a\nb\n"[..], &b"# a"[..]),
+            (b"\xef\xbb\n", b"\xef\xbb"),
+            (b"\xef", b"\xef"),
+            (b"\xef\xbb\xbf\xef\xbb\xbfx\n", b"\xef\xbb\xbfx"),
+        ] {
+            let drops = Drops(std::io::Cursor::new(bytes.to_vec()));
+            for mut reader in [LineReader::new(Box::new(drops)), reader(bytes)] {
+                assert_eq!(reader.next_line().unwrap().unwrap().bytes, expected);
+                while reader.next_line().unwrap().is_some() {}
+                assert_eq!(reader.byte_offset(), bytes.len() as u64);
+            }
+        }
     }
 
     #[test]

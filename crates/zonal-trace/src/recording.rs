@@ -29,7 +29,7 @@ use crate::ring::directory::{DirectoryPages, RingDirectory, stream_name};
 use crate::ring::{self, RingEvents};
 use crate::source::{Directory, Part, Parts, Seekable, SingleFile, Source, open_stream};
 use crate::zt::{MachineFiles, ZonalEvents, ZonalFile};
-use crate::{compact, dat, ftrace, perf, zt};
+use crate::{compact, dat, ftrace, lacks, perf, zt};
 
 /// Names of streams, most wanted first.
 const STREAMS: [&str; 9] = [
@@ -503,7 +503,8 @@ impl Head {
         match detect(start) {
             Some(head) => Ok(head),
             None => {
-                let kind = TraceErrorKind::UnknownFormat { found: opening(start) };
+                let unknown = || TraceErrorKind::UnknownFormat { found: opening(start) };
+                let kind = lacks::of(start).unwrap_or_else(unknown);
                 Err(TraceError::new(file(), Position::Line(1), kind))
             }
         }
