@@ -189,15 +189,17 @@ fn lists_sized_before_the_memory_was_there_come_out_and_cost_what_they_did() {
         cells.map(|cell| cell.error_percent.unwrap()).collect::<Vec<f64>>()
     };
     assert_eq!(of("pagesets"), [0.0; 5], "exactly");
-    let user = table.cells.iter().filter(|cell| cell.row == "user_amean");
-    let user: Vec<f64> = user.map(|cell| cell.error_percent.unwrap()).collect();
-    assert!(user.len() == 3 && user.iter().all(|error| error.abs() <= 10.0), "{user:?}");
-    // Lines of a zone lock are those of every machine. These cells are what that costs the table,
-    // as docs/explanation/lab.md says: by how many percent each is off.
+    let fitted = table.cells.iter().filter(|cell| cell.column == "vanilla");
+    let fitted: Vec<f64> = fitted.map(|cell| cell.error_percent.unwrap()).collect();
+    assert!(fitted.len() == 3 && fitted.iter().all(|error| error.abs() <= 5.0), "{fitted:?}");
+    // Lines of a zone lock are those of every machine, and how far cores are from each other was
+    // measured on two of this table's processors. These cells are what that costs the table, as
+    // docs/explanation/lab.md says: by how many percent each is off.
     let expected = [
-        ("system_amean", "resetpcpu", -66.0..=-61.0),
-        ("system_amean", "change_percent", 24.0..=29.0),
-        ("elapsed_amean", "change_percent", 15.0..=20.0),
+        ("system_amean", "resetpcpu", -72.0..=-67.0),
+        ("user_amean", "change_percent", 22.0..=40.0),
+        ("system_amean", "change_percent", 27.0..=33.0),
+        ("elapsed_amean", "change_percent", 18.0..=28.0),
     ];
     let missed: Vec<_> = table.misses().collect();
     assert_eq!(missed.len(), expected.len(), "{missed:?}");

@@ -19,7 +19,7 @@ pub(super) const KIND: Kind = Kind {
         Param {
             name: "running",
             about: "processes that run at a time, in thousandths of the CPUs",
-            default: 673,
+            default: 668,
             min: 1,
             max: 1000,
             from: Provenance::fitted(
@@ -39,7 +39,7 @@ pub(super) const KIND: Kind = Kind {
         Param {
             name: "user",
             about: "nanoseconds that a process works between two new pages, alone on a core",
-            default: 18_200,
+            default: 24_150,
             min: 0,
             max: 1_000_000_000,
             from: Provenance::fitted(
@@ -76,7 +76,7 @@ struct Process {
 
 given! {
     /// Pages that a build with allmodconfig touches.
-    pub PAGES_OF_A_BUILD: f64 = 7.3e8,
+    pub PAGES_OF_A_BUILD: f64 = 5.52e8,
         Provenance::fitted(
             "user time is that of its pages",
             cells!["deferred-init/user_amean/vanilla"],
