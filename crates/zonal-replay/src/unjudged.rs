@@ -5,7 +5,8 @@
 //! that comes, and reclaim without events are not told. So stretches with any of these are found
 //! here, and count where the model is near the kernel (`settle`); those in which the recorder lost
 //! events of a CPU never do, because what the kernel moved is missing, too. A recording without
-//! those events of reclaim says at its end whether there was any.
+//! those events of reclaim says at its end whether there was any. A boost of a zone that has far
+//! more free pages than its marks makes no such stretch.
 
 use std::collections::BTreeMap;
 
@@ -154,7 +155,11 @@ impl Unjudged {
             own.eq(poll.zones.iter().map(|zone| ((zone.node, zone.kind.as_str()), zone.managed)))
         };
         for (index, poll) in polls.iter().enumerate().skip(at_start) {
-            if poll.zones.iter().map(marks).eq(own.iter().copied()) {
+            let matters = |(zone, own): (&PolledZone, &Marks<'_>)| {
+                marks(zone) != *own && !is_far_above_boost(zone, own)
+            };
+            let is_same = poll.zones.len() == own.len();
+            if is_same && !poll.zones.iter().zip(&own).any(matters) {
                 continue;
             }
             // It became so after the sample before, and stays until that after it.
@@ -229,6 +234,16 @@ fn marks(zone: &PolledZone) -> Marks<'_> {
     ((zone.node, &zone.kind), [zone.min, zone.low, zone.high], zone.managed)
 }
 
+/// Whether nothing but a boost sets a zone's marks apart, and the zone has twice the pages of its
+/// boosted high mark. Marks are compared with free pages alone; lists keep the bounds that they
+/// have.
+fn is_far_above_boost(zone: &PolledZone, (id, own, managed): &Marks<'_>) -> bool {
+    let (zone_id, marks, zone_managed) = marks(zone);
+    let boost = zone.boost.unwrap_or(0);
+    let without = marks.map(|mark| mark.saturating_sub(boost));
+    (zone_id, without, zone_managed) == (*id, *own, *managed) && zone.free >= 2 * zone.high
+}
+
 /// What the replay has for a zone.
 fn own_marks<'z>(zone: &'z PolledZone, zones: &[ZoneDescription]) -> Marks<'z> {
     let is_same = |other: &&ZoneDescription| other.node == zone.node && other.kind == zone.kind;
@@ -279,7 +294,18 @@ mod tests {
 
     /// Stretches of samples one second apart, of a machine whose marks are 10, 20 and 30.
     fn polled(boosts: &[u64], boost_before: u64) -> Vec<(f64, f64)> {
+        with_free(boosts, boost_before, (0, false))
+    }
+
+    /// The same where so many pages are free, and samples tell the boost or do not.
+    fn with_free(
+        boosts: &[u64],
+        boost_before: u64,
+        (free, is_told): (u64, bool),
+    ) -> Vec<(f64, f64)> {
         let zone = |boost: u64| PolledZone {
+            free,
+            boost: is_told.then_some(boost),
             kind: "Normal".to_owned(),
             min: 10 + boost,
             low: 20 + boost,
@@ -318,6 +344,15 @@ mod tests {
         assert_eq!(polled(&[5, 5, 0, 0, 0], 0), [(0.0, 2.0)]);
         assert_eq!(polled(&[0, 0, 5, 0, 0], 0), [(1.0, 3.0)]);
         assert_eq!(polled(&[0, 0, 0, 0, 0], 5), []);
+    }
+
+    #[test]
+    fn a_boost_far_below_the_free_pages_changes_nothing() {
+        let boosts = [5, 5, 0, 9, 0];
+        assert_eq!(with_free(&boosts, 5, (78, true)), []);
+        assert_eq!(with_free(&boosts, 5, (77, true)), [(2.0, 4.0)], "39 is the highest mark");
+        assert_eq!(with_free(&boosts, 5, (1_000, false)), [(0.0, 4.0)], "it may be a setting");
+        assert_eq!(with_free(&boosts, 0, (1_000, true)), []);
     }
 
     #[test]

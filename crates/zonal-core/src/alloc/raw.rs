@@ -5,6 +5,7 @@
 //! the rest of the allocator has no function that gives it away.
 #![allow(unsafe_code)]
 
+use super::limits::Limits;
 use super::tables::Tables;
 use super::{Allocator, setup};
 use crate::machine::{Machine, MachineError, Metadata};
@@ -68,6 +69,12 @@ impl<'s, 'a, P: Platform> Raw<'s, 'a, P> {
         let known = on.has_zone(zone) && on.has_cpu(cpu);
         let pcp = known.then(|| on.pcp(zone, cpu))?;
         pcp.try_close(&on.platform, on.zone(zone), on.slots)
+    }
+    /// Sizes of all pcps as a kernel computes them while zones, in their order, are boosted by so
+    /// many pages more (LB E.4). The boosts are as before afterwards: in a kernel they pass, and
+    /// the sizes stay until it computes them again.
+    pub fn size_boosted(self, boosts: &[u64]) {
+        Limits::new(self.on).set_sizes_boosted(boosts);
     }
     /// The words of all frames, zone by zone (`Zone::frame_base`).
     pub fn words(self) -> &'a [AtomicU64] {

@@ -94,6 +94,9 @@ pub fn replay(
     let known = Known { program, shown, lists: recorded.lists.then_some(&told.lists) };
     let started = start::bring_up(&rebuilt, description, map, &known)?;
     let mut notes = build::set_watermarks(&rebuilt.allocator, description, map, settings)?;
+    if build::follows_linux(&policy) {
+        notes.extend(start::keep_boosted(&rebuilt, description, map));
+    }
     for (sysctl, value) in sysctls {
         rebuilt.allocator.set(*sysctl, *value)?;
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::moves::total;
 use crate::progress::unwatched;
 use crate::replay::{Prepared, Replay};
-use zonal_trace::samples;
+use zonal_trace::{Pageset, samples};
 
 /// Pages of one call of the bulk allocator.
 const PAGES: u32 = 16;
@@ -139,4 +139,41 @@ fn a_zone_without_a_free_pageblock_is_passed_by_for_pages_of_another_type() {
     assert!(low >= most && normal < 100, "{low}, {normal}");
     let [low, normal] = has(1);
     assert!((400..=600).contains(&normal) && low >= most - 600, "{low}, {normal}");
+}
+
+/// The lower bound of lists comes from the low mark, boost included (LB E.4), when somebody writes
+/// the sysctl of their fraction, and stays when the boost has passed.
+#[test]
+fn lists_have_the_bound_that_was_computed_while_their_zone_was_boosted() {
+    let mut machine = samples::zlib_make_j4().unwrap().description().clone();
+    let played = |machine: &MachineDescription| {
+        let outcome = played_on(machine, |own, time_ns| {
+            let op = |kind| Op { time_ns, slot: 0, cpu: 0, kind };
+            (vec![own], [op(OpKind::Alloc), op(OpKind::Free)].repeat(100))
+        });
+        assert_eq!((outcome.faults, outcome.failed), (Vec::new(), 0));
+        let boosted = outcome.notes.iter().filter(|note| note.contains("was boosted")).count();
+        (boosted, total(&outcome.counted.moves).drain_pages)
+    };
+    assert_eq!(played(&machine), (0, 0));
+    let cpus = u64::from(machine.cpus.unwrap());
+    let normal = machine.zones.iter().find(|zone| zone.kind == "Normal").unwrap();
+    let (low, high) = (normal.low, normal.high);
+    let mut with_bound = |bound: u64| {
+        let zones = machine.start.iter_mut().flat_map(|start| &mut start.zones);
+        let normal = zones.filter(|zone| zone.kind == "Normal");
+        for set in normal.flat_map(|zone| &mut zone.pagesets) {
+            let count = if set.cpu == 0 { bound - 1 } else { 0 };
+            *set = Pageset { count, high: bound, high_min: Some(bound), ..*set };
+        }
+        played(&machine)
+    };
+    // A whole boost is half as much again as the high mark (LB C.4).
+    let most = (low + high * 3 / 2) / cpus;
+    for bound in [low / cpus + 1, (low + 512) / cpus, most] {
+        assert_eq!(with_bound(bound), (1, 0), "{bound}");
+    }
+    // No boost explains these: lists are those of the marks, which the first free makes short.
+    let (notes, drained) = with_bound(most + 1);
+    assert!(notes == 0 && drained > 0, "{notes}, {drained}");
 }

@@ -23,6 +23,7 @@
 //! asked for); which lists of a CPU held its pages (those that it allocates from first are
 //! assumed); how far a CPU's tuning was between two doublings.
 
+mod bounds;
 mod cached;
 mod limit;
 mod sampled;
@@ -36,6 +37,7 @@ use zonal_core::pcp::tune::PcpState;
 use zonal_core::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
 use zonal_trace::{MachineDescription, Pageset};
 
+pub use self::bounds::keep_boosted;
 use self::cached::{Cached, Chooser};
 use self::limit::Limit;
 pub use self::sampled::machine;

@@ -36,6 +36,16 @@ impl<'a, P: Platform> Limits<'_, 'a, P> {
         }
     }
 
+    /// New sizes as they come out while zones, in their order, are boosted by so many pages. The
+    /// boosts are as before afterwards.
+    pub fn set_sizes_boosted(self, boosts: &[u64]) {
+        let zones = || self.on.zones.iter().zip(boosts);
+        let added = |zone: &Zone, boost: u64| zone.set_boost(zone.boost().wrapping_add(boost));
+        zones().for_each(|(zone, boost)| added(zone, *boost));
+        self.set_sizes(None);
+        zones().for_each(|(zone, boost)| added(zone, boost.wrapping_neg()));
+    }
+
     /// LB E.4, and the policy's additions.
     fn sizes(self, zone: &Zone, coming: Option<NodeId>) -> Sizes {
         let policy = &self.on.policy().pcp;
