@@ -9,7 +9,7 @@ use super::error::{RecordError, Step};
 use crate::zt::MachineFiles;
 
 /// The sysctl that bounds lists, and the one that kernels before 5.14 have.
-const HIGH_FRACTION: &str = "percpu_pagelist_high_fraction";
+pub(super) const HIGH_FRACTION: &str = "percpu_pagelist_high_fraction";
 const OLD_FRACTION: &str = "percpu_pagelist_fraction";
 /// Sysctls that the page allocator follows, below `/proc/sys/vm`.
 const SYSCTLS: [&str; 14] = [

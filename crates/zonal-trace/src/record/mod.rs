@@ -15,19 +15,22 @@
 //! | `poll` | samples of `/proc/zoneinfo`, without allocating |
 //! | `machine` | the files that describe the machine |
 //! | `store` | what was recorded, to a trace |
+//! | `bounds` | lists' bounds once the setting is back |
 //! | `error` | which step failed, and what works without it |
 //!
 //! # What is touched
 //! An instance of tracefs, which has its own rings and switches: recordings of others go on. For
-//! two seconds, unless nothing may be touched, `vm.percpu_pagelist_high_fraction`. Nothing else is
-//! written; the guard puts both back (UNDO-2), or the next recorder does (HOST-2). Recorders come
-//! one at a time: a second one would take the first one's temporary value for an old one.
+//! two seconds, unless nothing may be touched, `vm.percpu_pagelist_high_fraction`. The guard puts
+//! both back (UNDO-2), or the next recorder does (HOST-2). Where a zone is boosted then,
+//! `vm.watermark_scale_factor` is written as it is (UNDO-6); nothing else is. Recorders come one at
+//! a time: a second one would take the first one's temporary value for an old one.
 //!
 //! # Why
 //! - *In memory, no overwrite*: writing a file while recording would be recorded. A full ring drops
 //!   and counts new events, so the kept events have a gap only at the end.
 //! - *Cold start*: which pages a list holds is in no file; an empty list needs none.
 
+mod bounds;
 mod error;
 mod guard;
 mod host;

@@ -371,6 +371,7 @@ fn what_is_touched_is_known_before_and_looking_changes_nothing() {
     let text = touched.to_string();
     for part in [
         "percpu_pagelist_high_fraction: 0 -> 1000000 for 2 s, then 0",
+        "and watermark_scale_factor as it is, if a zone is boosted then",
         "undo   left by a recorder that was killed: remove /gone",
         "trace_clock = mono",
         "events/kmem/mm_page_alloc/enable = 1",

@@ -24,12 +24,16 @@
 //!   a person
 //! - **UNDO-5** a recorder that is killed may still have files of its instance open when its pipe
 //!   has ended: the instance is busy then, and its removal is tried again for some seconds
+//! - **UNDO-6** what the kernel computes from a value that is put back is as without the recorder:
+//!   lists that follow watermarks do not keep bounds from boosted ones (`bounds`)
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use super::bounds;
 
 /// How long an instance may be busy (UNDO-5); others wait for the guard a little longer.
 const BUSY: Duration = Duration::from_secs(4);
@@ -98,14 +102,14 @@ impl Undo {
             Undo::Write { path, value, ours } => {
                 let is_ours = same_words(&fs::read_to_string(path)?, ours);
                 if is_ours {
-                    write(path, value)?;
+                    put_back(path, value)?;
                 }
                 Ok(is_ours)
             }
             Undo::Try { path, value, .. } => {
                 let is_changed = !same_words(&fs::read_to_string(path)?, value);
                 if is_changed {
-                    write(path, value)?;
+                    put_back(path, value)?;
                 }
                 Ok(is_changed)
             }
@@ -151,6 +155,14 @@ pub(super) fn same_words(one: &str, other: &str) -> bool {
 /// Writes to a file that must be there: settings are never made.
 pub(crate) fn write(path: &Path, value: &str) -> io::Result<()> {
     OpenOptions::new().write(true).truncate(true).open(path)?.write_all(value.as_bytes())
+}
+
+/// Writes a value that a setting had before, and what follows (UNDO-6).
+fn put_back(path: &Path, value: &str) -> io::Result<()> {
+    write(path, value)?;
+    // The value is back. Bounds that stay long are no reason to say that it is not.
+    let _ = bounds::settle(path, value);
+    Ok(())
 }
 
 /// Keeper of the list of changes.
