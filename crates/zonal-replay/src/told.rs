@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use zonal_core::gfp::Gfp;
 use zonal_core::pcp::tuning::Tuning;
-use zonal_trace::MachineDescription;
+use zonal_trace::{MachineDescription, Pageset};
 
 use crate::advise::policy_of;
 use crate::facts::{Fact, FactKind, Facts};
@@ -55,37 +55,42 @@ impl Recorded {
         if !facts.names_moved() {
             return recorded;
         }
-        recorded.with_untraced(told, facts, is_whole).with_past_lists(told, facts)
+        let least = least_many(machine, facts);
+        recorded.with_untraced(told, (facts, is_whole), least).with_past_lists(told, least)
     }
 
-    /// With allocations that no event shows as far as refills show them, where these are more than
-    /// one of a hundred blocks that refills fetched (a refill has to fetch each again) and no event
-    /// was lost. A list is refilled when it is empty, so what was on it has left by then; without
+    /// With allocations that no event shows as far as refills show them, where these are many (a
+    /// refill has to fetch each again) and no event was lost. A list is refilled when it is empty, so what was on it has left by then; without
     /// refills, a page that comes to a list and is next seen freed counts as in use since the
     /// start.
-    fn with_untraced(self, told: &Told, facts: &Facts, is_whole: bool) -> Recorded {
-        let are_many = told.untraced.len() * 100 > refilled(facts);
+    fn with_untraced(
+        self,
+        told: &Told,
+        (facts, is_whole): (&Facts, bool),
+        least: usize,
+    ) -> Recorded {
+        let are_many = told.untraced.len() >= least;
         // Without moves, a page that is never seen again may have been drained.
         let is_move = |fact: Fact| matches!(fact.kind, FactKind::Refill | FactKind::Drain);
         let shows = is_whole && are_many && facts.from(0).any(is_move);
         Recorded { untraced: self.untraced || shows, ..self }
     }
 
-    /// With frees that went past the lists, where they are more than one of a hundred blocks that
-    /// refills fetched: a refill has to fetch each again. They depend on when interrupts came.
-    fn with_past_lists(self, told: &Told, facts: &Facts) -> Recorded {
-        let are_many = told.past_lists.len() * 100 > refilled(facts);
+    /// With frees that went past the lists, where they are many: a refill has to fetch each again.
+    /// They depend on when interrupts came.
+    fn with_past_lists(self, told: &Told, least: usize) -> Recorded {
+        let are_many = told.past_lists.len() >= least;
         Recorded { past_lists: self.past_lists || are_many, ..self }
     }
 
     /// With the lists at the start, where they hold more than a wrong guess may cost, and refills
     /// and drains show which: it moves the first refill of each list, which may fetch as much as
-    /// all later ones. Where events were lost, pages that came meanwhile look as if they had been
+    /// all later ones, the more so the less is fetched. Where events were lost, pages that came meanwhile look as if they had been
     /// there.
     pub(crate) fn at_start_of(self, machine: &MachineDescription, program: &Program) -> Recorded {
         let kernel = total(&program.kernel);
         let shows = kernel.refill_pages + kernel.drain_pages > 0 && program.counts.lost == 0;
-        let is_warm = is_warm(machine) || holds_much(machine);
+        let is_warm = is_warm(machine) || holds_much(machine, kernel.refill_pages);
         let recorded = Recorded { lists: self.lists || (is_warm && shows), ..self };
         recorded.with_blocktypes(machine, program)
     }
@@ -134,25 +139,50 @@ fn refilled(facts: &Facts) -> usize {
     facts.from(facts.start()).filter(|fact| fact.kind == FactKind::Refill).count()
 }
 
+/// So many blocks that the kernel moved without an event are many: more than one of a hundred that
+/// refills fetched. One is, where all refills together fetched so little that the one more that it
+/// may cause is much.
+fn least_many(machine: &MachineDescription, facts: &Facts) -> usize {
+    let refilled = refilled(facts);
+    let sets = machine.zones.iter().flat_map(|zone| &zone.pagesets);
+    match largest_refill(machine, sets).saturating_mul(MUCH_OF) > refilled as u64 {
+        true => 1,
+        false => refilled / 100 + 1,
+    }
+}
+
+/// Pages that one refill fetches at most.
+fn largest_refill<'s>(
+    machine: &MachineDescription,
+    sets: impl Iterator<Item = &'s Pageset>,
+) -> u64 {
+    let pcp = policy_of(machine.kernel_release.as_deref()).pcp;
+    let shift = if pcp.tuning.has(Tuning::Level5) { pcp.scale_max } else { 0 };
+    sets.map(|set| set.batch).max().unwrap_or(0) << shift
+}
+
 /// Whether lists may have held pages when the trace began.
 fn is_warm(machine: &MachineDescription) -> bool {
     machine.flags.cold_pcp_start != Some(true)
 }
 
-/// Whether lists hold more than one refill fetches at most. A recorder that keeps them short for a
-/// while does not empty them: kernels before 6.7 leave what an idle CPU has, and between that while
-/// and the start lists grow.
-fn holds_much(machine: &MachineDescription) -> bool {
-    let pcp = policy_of(machine.kernel_release.as_deref()).pcp;
-    let shift = if pcp.tuning.has(Tuning::Level5) { pcp.scale_max } else { 0 };
+/// Pages that may be guessed wrong are much beside those that refills fetch where there is one for
+/// so many of them: half of what a model may be off and still be near.
+const MUCH_OF: u64 = 40;
+
+/// Whether lists hold more than one refill fetches at most, or much of what all refills fetch. A
+/// recorder that keeps them short for a while does not empty them: kernels before 6.7 leave what an
+/// idle CPU has, and between that while and the start lists grow.
+fn holds_much(machine: &MachineDescription, refilled: u64) -> bool {
     // As the replay starts.
     let of_zone = |zone| {
         let polled = machine.start.as_ref().and_then(|sample| polled_zone(sample, zone));
         polled.map_or(&zone.pagesets, |polled| &polled.pagesets)
     };
     let sets = || machine.zones.iter().flat_map(of_zone);
-    let most = sets().map(|set| set.batch).max().unwrap_or(0) << shift;
-    sets().map(|set| set.count).sum::<u64>() > most
+    let most = largest_refill(machine, sets());
+    let held = sets().map(|set| set.count).sum::<u64>();
+    held > most || held.saturating_mul(MUCH_OF) > refilled
 }
 
 /// Facts that no single event says.
@@ -261,7 +291,7 @@ mod tests {
             let one = Untraced { at: 0, pfn: 1, cpu: 0, order: 0, migratetype: 0, freed: true };
             let told = Told { untraced: vec![one; untraced], ..Told::default() };
             let facts = fetched(percpu_refill);
-            Recorded::default().with_untraced(&told, &facts, is_whole).untraced
+            Recorded::default().with_untraced(&told, (&facts, is_whole), 3).untraced
         };
         assert!(told(3, true, true));
         assert!(!told(2, true, true));
@@ -273,9 +303,23 @@ mod tests {
     fn frees_past_the_lists_are_told_where_they_are_many_beside_refills() {
         let told = |past_lists: usize| {
             let told = Told { past_lists: vec![0; past_lists], ..Told::default() };
-            Recorded::default().with_past_lists(&told, &fetched(true)).past_lists
+            Recorded::default().with_past_lists(&told, 3).past_lists
         };
         assert!(told(3) && !told(2) && !told(0));
+    }
+
+    #[test]
+    fn one_is_many_where_a_single_refill_is_much_of_all() {
+        let mut machine = zonal_trace::samples::zlib_make_j4().unwrap().description().clone();
+        let mut least = |release: &str, batch: u64| {
+            machine.kernel_release = Some(release.to_owned());
+            let sets = machine.zones.iter_mut().flat_map(|zone| &mut zone.pagesets);
+            sets.for_each(|set| set.batch = batch);
+            least_many(&machine, &fetched(true))
+        };
+        // Refills are up to 32 batches there, and a batch here.
+        assert_eq!([least("6.18.44", 63), least("6.1.0", 63)], [1, 1]);
+        assert_eq!([least("6.18.44", 1), least("6.1.0", 6), least("6.1.0", 5)], [1, 1, 3]);
     }
 
     /// As in the lab's recordings: no refill or drain tells what became of a page.
@@ -307,22 +351,25 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_told_where_they_hold_more_than_a_refill() {
+    fn lists_are_told_where_they_hold_more_than_a_refill_or_much_of_all() {
         let sample = zonal_trace::samples::zlib_make_j4().unwrap();
         let mut machine = sample.description().clone();
         assert_eq!(machine.flags.cold_pcp_start, Some(true));
         machine.start = None;
-        let mut much = |release: &str, count: u64| {
+        let mut much = |release: &str, count: u64, refilled: u64| {
             machine.kernel_release = Some(release.to_owned());
             for set in machine.zones.iter_mut().flat_map(|zone| &mut zone.pagesets) {
                 (set.count, set.batch) = (0, 63);
             }
             let sets = machine.zones.iter_mut().flat_map(|zone| &mut zone.pagesets);
             sets.last().unwrap().count = count;
-            holds_much(&machine)
+            holds_much(&machine, refilled)
         };
-        assert!(much("6.18.44", 2017) && !much("6.18.44", 2016));
+        let most = u64::MAX;
+        assert!(much("6.18.44", 2017, most) && !much("6.18.44", 2016, most));
         // Refills are a batch there.
-        assert!(much("6.1.0", 64) && !much("6.1.0", 63));
+        assert!(much("6.1.0", 64, most) && !much("6.1.0", 63, most));
+        assert!(much("6.18.44", 100, 3_999) && !much("6.18.44", 100, 4_000));
+        assert!(!much("6.18.44", 0, 0));
     }
 }
