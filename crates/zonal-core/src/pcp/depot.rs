@@ -29,6 +29,7 @@ use super::word::NR_LISTS;
 use crate::frame::{LINE_PAGES, PcpId};
 use crate::lanes::{copy_u32s, store_row};
 use crate::platform::Platform;
+use crate::prefetch;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 use crate::types::{CpuId, Order, PageCount, choice};
 use crate::zone::state::LockedZone;
@@ -57,6 +58,8 @@ const WIDE_BATCHES: u32 = 4;
 const UNUSED_PART: u32 = 4;
 /// Slots on a line of 64 bytes.
 const LINE_SLOTS: usize = 16;
+/// Lines of an array that are asked for before it is used: as many as one of 64 blocks has.
+const ASKED_LINES: usize = 5;
 const LINK_BITS: u32 = 16;
 const LINK_MASK: u32 = (1 << LINK_BITS) - 1;
 
@@ -328,6 +331,23 @@ impl Depot {
         self.header(slots, number).load(Relaxed) & LINK_MASK
     }
 
+    /// Asks for the array below one that was just popped. Most often it is the next to be used
+    /// here, and another CPU used it last.
+    #[inline]
+    fn ask_below(&self, slots: &[AtomicU32], number: u32) {
+        if let Some(below) = self.link(slots, number).checked_sub(1) {
+            let lines = self.slots_of(slots, below).chunks(LINE_SLOTS);
+            lines.take(ASKED_LINES).for_each(|line| prefetch::for_write(&line[0]));
+        }
+    }
+
+    /// The frames of the magazine on top. Advice: another CPU may take it at any moment, and leave
+    /// others there.
+    pub(crate) fn next_frames<'a>(&self, slots: &'a [AtomicU32], list: usize) -> &'a [AtomicU32] {
+        let top = stack::top(&self.full[list]);
+        top.map_or(&[], |number| Magazine::full(self.slots_of(slots, number), number).frames())
+    }
+
     fn put_empty(&self, slots: &[AtomicU32], number: u32) {
         stack::push(&self.empty, number, |below| self.header(slots, number).store(below, Relaxed));
     }
@@ -345,6 +365,7 @@ impl Depot {
         // Advice: the array would only go and come back.
         room(self.pages.load(Relaxed))?;
         let number = stack::pop(&self.empty, |number| self.link(slots, number))?;
+        self.ask_below(slots, number);
         // Release: pairs with the Acquire in `settled_pages`: who sees the pages sees the array
         // gone (STEADY-2). The push of `put` publishes the magazine's contents.
         if self.pages.fetch_update(Ordering::Release, Relaxed, room).is_err() {
@@ -383,6 +404,7 @@ impl Depot {
         order: Order,
     ) -> Option<Magazine<'a>> {
         let number = stack::pop(&self.full[list], |number| self.link(slots, number))?;
+        self.ask_below(slots, number);
         let mut magazine = Magazine::full(self.slots_of(slots, number), number);
         magazine.pages = PageCount::of_blocks(magazine.len, order);
         Some(magazine)
@@ -471,6 +493,7 @@ impl Depot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec;
     use std::vec::Vec;
 
     struct Held;
@@ -496,6 +519,30 @@ mod tests {
         assert_eq!(depot.pages().get(), 3);
         fill(8);
         assert_eq!((depot.pages().get(), depot.unused().get()), (11, 3));
+    }
+
+    #[test]
+    fn the_next_magazine_is_the_one_on_top_and_none_where_there_is_none() {
+        let size = DepotSize { magazines: 2, blocks: 8, groups: 1, ..DepotSize::default() };
+        let slots: Vec<AtomicU32> = (0..size.slots()).map(|_| AtomicU32::new(0)).collect();
+        let mut depot = Depot::default();
+        depot.set_up(&slots, 0, size);
+        let next = |list| -> Vec<u32> {
+            depot.next_frames(&slots, list).iter().map(|slot| slot.load(Relaxed)).collect()
+        };
+        assert_eq!(next(3), []);
+        for first in [10, 20] {
+            let pages = PageCount::of_blocks(3, Order::ZERO);
+            let mut magazine = depot.reserve(&mut Held, &slots, pages).expect("there is room");
+            (first..first + 3).for_each(|frame| magazine.give(frame));
+            depot.put(&mut Held, magazine, 3, Order::ZERO);
+        }
+        assert_eq!((next(3), next(0)), (vec![20, 21, 22], vec![]));
+        for left in [vec![10, 11, 12], vec![]] {
+            let magazine = depot.take(&mut Held, &slots, 3, Order::ZERO).expect("it was put");
+            assert_eq!(next(3), left);
+            depot.emptied(&mut Held, &slots, magazine);
+        }
     }
 
     #[test]

@@ -351,6 +351,8 @@ impl<P: Platform> PcpOps<'_, '_, P> {
         give_magazine(frames, (ops.on.words, record.cached), &mut sink);
         let blocks = frames.len() as u32;
         self.closed.refilled(list, sink);
+        // What the next one needs comes while these are popped.
+        prefetch_words(ops.on.words, depot.next_frames(ops.on.slots, list));
         depot.emptied(&mut self.closed, ops.on.slots, magazine);
         pcp.events.depot_takes.fetch_add(1, Relaxed);
         pcp.events.depot_taken_pages.fetch_add(record.pages_of(blocks).into(), Relaxed);
