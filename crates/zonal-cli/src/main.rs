@@ -8,6 +8,8 @@ mod bench;
 mod cause;
 mod cli;
 mod conform;
+#[cfg(test)]
+mod documented;
 mod exporter;
 mod lab;
 mod output;
