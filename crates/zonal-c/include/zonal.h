@@ -190,7 +190,7 @@ typedef enum {
     ZONAL_TEXT_NOTICES = 9,
     // "rseq", or "lock" with the reason.
     ZONAL_TEXT_MODE = 10,
-    // What each registered consumer did, a line each.
+    // What each registered consumer did, a line each: its name, a colon, and figures.
     ZONAL_TEXT_CONSUMERS = 11,
 } zonal_text_kind;
 
@@ -631,7 +631,8 @@ int32_t zonal_range_shrink(zonal_pool *pool, void *start, size_t pages, size_t k
 uint64_t zonal_range_longest(zonal_pool *pool, uint32_t zone);
 
 // Changes the bytes that may be in use at once, in whole pages. To lower it, lists are drained and
-// consumers are asked. ZONAL_E_BUSY if more stays in use.
+// consumers are asked. ZONAL_E_BUSY if more stays in use: the budget is then what stays
+// (zonal_pool_info), and a request finds nothing until pages are freed or it is set again.
 //
 // # Safety
 // C-1.
@@ -664,8 +665,8 @@ int32_t zonal_set_sysctl(zonal_pool *pool, const char *name, int64_t value);
 // C-1.
 uint64_t zonal_refresh(zonal_pool *pool, uint32_t cpu);
 
-// Stops the refresh thread, if one runs, and starts one: to change its interval and rate, and in a
-// forked child.
+// Stops the refresh thread, if one runs, and starts one: to change its interval, 1 ms or more, and
+// rate, and in a forked child.
 //
 // # Safety
 // C-1.
@@ -786,12 +787,12 @@ extern "C" {
 /* Structs of their size, with every other field zero: the default. */
 static inline void zonal_options_init(zonal_options *options) {
     memset(options, 0, sizeof *options);
-    options->size = (uint32_t)sizeof *options;
+    options->size = sizeof *options;
 }
 
 static inline void zonal_range_request_init(zonal_range_request *request, uint64_t pages) {
     memset(request, 0, sizeof *request);
-    request->size = (uint32_t)sizeof *request;
+    request->size = sizeof *request;
     request->gfp = ZONAL_GFP_KERNEL;
     request->pages = pages;
     request->node = ZONAL_ANY_NODE;
@@ -799,27 +800,27 @@ static inline void zonal_range_request_init(zonal_range_request *request, uint64
 
 static inline void zonal_shrinker_init(zonal_shrinker *shrinker) {
     memset(shrinker, 0, sizeof *shrinker);
-    shrinker->size = (uint32_t)sizeof *shrinker;
+    shrinker->size = sizeof *shrinker;
 }
 
 static inline void zonal_pool_info_init(zonal_pool_info *info) {
     memset(info, 0, sizeof *info);
-    info->size = (uint32_t)sizeof *info;
+    info->size = sizeof *info;
 }
 
 static inline void zonal_node_stats_init(zonal_node_stats *stats) {
     memset(stats, 0, sizeof *stats);
-    stats->size = (uint32_t)sizeof *stats;
+    stats->size = sizeof *stats;
 }
 
 static inline void zonal_zone_stats_init(zonal_zone_stats *stats) {
     memset(stats, 0, sizeof *stats);
-    stats->size = (uint32_t)sizeof *stats;
+    stats->size = sizeof *stats;
 }
 
 static inline void zonal_held_init(zonal_held *held) {
     memset(held, 0, sizeof *held);
-    held->size = (uint32_t)sizeof *held;
+    held->size = sizeof *held;
 }
 
 /* A block for ordinary use whose bytes are zero. */
@@ -829,8 +830,9 @@ static inline void *zonal_alloc_zeroed(zonal_pool *pool, uint32_t order) {
 
 /* The smallest order whose blocks have so many bytes; 11, which is none, above 4 MiB. */
 static inline uint32_t zonal_order_for(size_t bytes) {
+    const size_t page = 4096;
     uint32_t order = 0;
-    while (order < ZONAL_ORDERS && ((size_t)4096 << order) < bytes) {
+    while (order < ZONAL_ORDERS && (page << order) < bytes) {
         order++;
     }
     return order;

@@ -27,7 +27,8 @@ const SYSCTLS: [(&str, Sysctl); 10] = [
 const RESERVE: &str = "vm.lowmem_reserve_ratio.";
 
 /// Changes the bytes that may be in use at once, in whole pages. To lower it, lists are drained and
-/// consumers are asked. ZONAL_E_BUSY if more stays in use.
+/// consumers are asked. ZONAL_E_BUSY if more stays in use: the budget is then what stays
+/// (zonal_pool_info), and a request finds nothing until pages are freed or it is set again.
 ///
 /// # Safety
 /// C-1.
@@ -110,8 +111,8 @@ pub unsafe extern "C" fn zonal_refresh(pool: *mut zonal_pool, cpu: u32) -> u64 {
     border(|| Ok(u64::from(unsafe { self::pool(pool) }?.refresh(CpuId(cpu)))))
 }
 
-/// Stops the refresh thread, if one runs, and starts one: to change its interval and rate, and in a
-/// forked child.
+/// Stops the refresh thread, if one runs, and starts one: to change its interval, 1 ms or more, and
+/// rate, and in a forked child.
 ///
 /// # Safety
 /// C-1.

@@ -112,10 +112,11 @@ fn check_consumers(held: &Held, call: &str) -> Result<(), Failure> {
     match held.consumers.load(Ordering::Acquire) {
         0 => Ok(()),
         consumers => {
-            let text = format!(
-                "{call}: {consumers} consumers are registered; remove them by \
-                 zonal_consumer_remove first"
-            );
+            let registered = match consumers {
+                1 => "a consumer is registered; remove it".to_owned(),
+                _ => format!("{consumers} consumers are registered; remove them"),
+            };
+            let text = format!("{call}: {registered} by zonal_consumer_remove first");
             Err(Failure::new(ZONAL_E_BUSY, text))
         }
     }

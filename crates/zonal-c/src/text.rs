@@ -36,7 +36,7 @@ pub enum zonal_text_kind {
     ZONAL_TEXT_NOTICES = 9,
     /// "rseq", or "lock" with the reason.
     ZONAL_TEXT_MODE = 10,
-    /// What each registered consumer did, a line each.
+    /// What each registered consumer did, a line each: its name, a colon, and figures.
     ZONAL_TEXT_CONSUMERS = 11,
 }
 
@@ -118,7 +118,7 @@ fn consumers(pool: &Pool) -> String {
     let mut text = String::new();
     for one in pool.reclaim_report() {
         // Into a string: never fails.
-        let _ = writeln!(text, "{one:?}");
+        let _ = writeln!(text, "{one}");
     }
     text
 }

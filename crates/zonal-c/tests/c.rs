@@ -92,3 +92,12 @@ fn the_book_says_what_is_tested() {
     let libraries = common::SYSTEM.join(" ");
     assert!(page.matches(&libraries).count() >= 3, "the page links without {libraries}");
 }
+
+#[test]
+fn the_readme_is_taken_under_the_warnings_of_careful_users() {
+    let text = common::block("README.md", "c", "#include <stdio.h>\n#include <zonal.h>").unwrap();
+    let careful = ["-Wstrict-prototypes", "-Wmissing-prototypes", "-Wc++-compat"];
+    for compiler in [CC, CLANG].into_iter().filter(|compiler| compiler.is_there()) {
+        compiler.takes(&text, ".c", "c99", &careful);
+    }
+}

@@ -25,3 +25,13 @@ fn standard_containers_live_in_a_pool() {
 fn standard_containers_live_in_a_pool_when_clang_compiles_them() {
     run(CLANG, "c++17", false);
 }
+
+#[test]
+fn the_book_is_taken_under_the_warnings_of_careful_users() {
+    let before = "#include <vector>\n#include <zonal.hpp>";
+    let Some(text) = common::block("../../docs/howto/c.md", "cpp", before) else { return };
+    let careful = ["-Wold-style-cast", "-Wnon-virtual-dtor", "-Woverloaded-virtual"];
+    for compiler in [GCC, CLANG].into_iter().filter(|compiler| compiler.is_there()) {
+        compiler.takes(&text, ".cpp", "c++17", &careful);
+    }
+}

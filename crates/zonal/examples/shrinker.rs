@@ -43,7 +43,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let left = cache.lock().unwrap().len();
     println!("cached {most} pages, {left} after the program took {}", work.len());
     assert!(left < most);
-    println!("{:?}", pool.reclaim_report());
+    for consumer in pool.reclaim_report() {
+        println!("{consumer}");
+    }
     drop(registered);
     Ok(())
 }

@@ -115,6 +115,10 @@ fn a_panic_in_any_function_is_reported_and_the_others_go_on() {
         }
         let report = pool.reclaim_report();
         assert_eq!(report[0].panicked.as_deref(), Some("on purpose"), "{function}");
+        let (line, good) = (report[0].to_string(), report[1].to_string());
+        assert!(line.ends_with("; panicked and is not called since: on purpose"), "{line}");
+        assert!(good.contains(&format!("freed {}, stalls 0", report[1].freed)), "{good}");
+        assert!(!good.contains("not called") && good.lines().count() == 1, "{good}");
         assert_eq!((report[0].freed, &report[1].panicked), (0, &None), "{function}");
         // What it says it holds is nobody's: the rest of the report is right without it.
         let held = pages.lock().unwrap().len() as u64 * 4096;

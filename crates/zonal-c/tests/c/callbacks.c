@@ -94,7 +94,7 @@ static void a_cache_gives_its_pages_up(void) {
     CHECK(cache.reentered[0] == ZONAL_E_INSIDE && cache.reentered[1] == ZONAL_E_BUSY + 1);
     CHECK(cache.reentered[2] == ZONAL_E_INSIDE);
     CHECK(zonal_text(cache.pool, ZONAL_TEXT_CONSUMERS, 0, 0, text, sizeof text) > 0);
-    CHECK(strstr(text, "pages of the test") != NULL);
+    CHECK(strstr(text, "pages of the test: ") == text && strchr(text, '{') == NULL);
     CHECK(zonal_consumer_remove(cache.self) == ZONAL_OK);
     CHECK(zonal_free_bulk(cache.pool, mine, got, 0) == got);
     CHECK(zonal_free_bulk(cache.pool, cache.pages, cache.len, 0) == cache.len);

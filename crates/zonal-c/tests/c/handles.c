@@ -65,7 +65,7 @@ static void other_kinds(void) {
     CHECK(zonal_alloc_page((zonal_pool *)consumer) == NULL);
     SAYS(ZONAL_E_HANDLE, "no live pool");
     REFUSED(zonal_consumer_remove((zonal_consumer *)pool), ZONAL_E_HANDLE, "no live consumer");
-    REFUSED(zonal_pool_destroy(pool), ZONAL_E_BUSY, "1 consumers are registered");
+    REFUSED(zonal_pool_destroy(pool), ZONAL_E_BUSY, "a consumer is registered; remove it");
     REFUSED(zonal_pool_discard(pool), ZONAL_E_BUSY, "zonal_consumer_remove");
     CHECK(zonal_consumer_remove(consumer) == ZONAL_OK);
     REFUSED(zonal_consumer_remove(consumer), ZONAL_E_HANDLE, "no live consumer");

@@ -68,6 +68,20 @@ impl Compiler {
         ran(source, Command::new(&program).arg(argument))
     }
 
+    /// Whether a text is one that the compiler takes under the warnings of the most careful users,
+    /// headers included.
+    pub fn takes(self, text: &str, ending: &str, standard: &str, careful: &[&str]) {
+        let source = tempfile::Builder::new().suffix(ending).tempfile().unwrap();
+        std::fs::write(&source, text).unwrap();
+        let mut compile = Command::new(self.program);
+        compile.arg(format!("-std={standard}")).args(STRICT).arg("-fsyntax-only").args(careful);
+        compile.args(["-Wshadow", "-Wconversion", "-Wsign-conversion", "-Wcast-qual", "-Wundef"]);
+        compile.arg("-I").arg(root().join("include")).arg(source.path());
+        let compiled = compile.output().unwrap();
+        let said = String::from_utf8_lossy(&compiled.stderr);
+        assert!(compiled.status.success(), "{}: {text}\n{said}", self.program);
+    }
+
     fn compile(self, source: &str, standard: &str, program: &Path, libraries: &[&Path]) {
         let mut compile = Command::new(self.program);
         compile.arg(format!("-std={standard}")).args(STRICT).args(["-g", "-O1"]);
@@ -81,6 +95,18 @@ impl Compiler {
             String::from_utf8_lossy(&compiled.stderr)
         );
     }
+}
+
+/// The first block of a language of a page below the package, as a function's body behind these
+/// lines; none where the page is not, as in the package's archive.
+pub fn block(page: &str, language: &str, before: &str) -> Option<String> {
+    let Ok(text) = std::fs::read_to_string(root().join(page)) else {
+        eprintln!("SKIPPED: {page} is not here");
+        return None;
+    };
+    let opening = format!("```{language}\n");
+    let body = text.split_once(&opening).expect("a block").1.split_once("```").unwrap().0;
+    Some(format!("{before}\nvoid documented(void);\nvoid documented(void) {{\n{body}}}\n"))
 }
 
 /// What a program printed that ended well.

@@ -143,8 +143,9 @@ impl Pool {
     /// for the excess. Takes as long as these do, and waits for another change under way.
     ///
     /// # Errors
-    /// [`BudgetError`]: more is in use, and all that was available is withheld; or another thread
-    /// changes the budget, and the caller is inside a consumer.
+    /// [`BudgetError`]: more is in use, and all that was available is withheld, so that requests
+    /// find nothing until pages are freed or it is set again; or another thread changes the
+    /// budget, and the caller is inside a consumer.
     pub fn set_budget(&self, bytes: usize) -> Result<(), BudgetError> {
         self.shared.set_budget(bytes)
     }

@@ -38,6 +38,24 @@ pub struct ConsumerReport {
     pub interrupted: bool,
 }
 
+/// A line.
+impl fmt::Display for ConsumerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConsumerReport { passes, scanned, freed, stalls, .. } = self;
+        let name = self.name.escape_debug();
+        let what = if self.objects { "objects" } else { "pages" };
+        write!(f, "{name}: passes {passes}, {what} scanned {scanned}, freed {freed}, ")?;
+        write!(f, "stalls {stalls}")?;
+        if let Some(said) = &self.panicked {
+            write!(f, "; panicked and is not called since: {}", said.escape_debug())?;
+        }
+        if self.interrupted {
+            write!(f, "; not called: the process was forked in the middle of a call")?;
+        }
+        Ok(())
+    }
+}
+
 /// The kind of a consumer.
 pub(super) enum Consumer {
     Lru(Arc<dyn PageLru>),
