@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let registered = pool.register_shrinker(Shrinker::new(
         "decoded objects",
         move |_| counted.try_lock().map_or(0, |objects| objects.len() as u64),
-        // Called in the middle of an allocation: it must not wait, nor allocate from the pool.
+        // Called in the middle of an allocation: it must not wait. What it took of the pool would
+        // come from the reserves.
         move |ask| {
             let Ok(mut objects) = scanned.try_lock() else { return Scanned::Stop };
             let count = objects.len().min(ask.objects as usize);

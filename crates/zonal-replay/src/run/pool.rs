@@ -86,9 +86,10 @@ impl PoolMemory {
 }
 
 /// Bytes of a pool whose lists may hold about what those of the recorded machine may: its memory,
-/// as far as this machine has that to spare.
+/// as far as this machine, or a container's limit, has that to spare.
 fn comfortable(recorded_bytes: u64) -> usize {
-    let spare = zonal::sys::machine::Machine::read().mem_bytes / 8;
+    use zonal::sys::machine::{Machine, memory_bytes};
+    let spare = Machine::read().mem_bytes.min(memory_bytes()) / 8;
     usize::try_from(recorded_bytes.min(spare).min(POOL_BYTES_MAX)).unwrap_or(0)
 }
 

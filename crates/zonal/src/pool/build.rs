@@ -23,6 +23,7 @@ use crate::platform::{Mode, ProcessPlatform};
 use crate::reclaim::{Place, Registry};
 use crate::rseq::FastRef;
 use crate::sys::affinity::possible_cpus_max;
+use crate::sys::cgroup::CgroupFiles;
 use crate::sys::membarrier::RseqFence;
 use crate::sys::rseq_abi::RseqArea;
 use crate::sys::topology::{CpuPlacement, Topology};
@@ -52,8 +53,7 @@ impl Builder {
         };
         let plan = Plan::new(&self, &topology)?;
         self.check_plan(&plan)?;
-        let mut notices = Vec::from_iter(unknown(std::env::var_os(RSEQ_SWITCH).as_deref()));
-        notices.extend(self.rounded_up(plan.pages as usize * PAGE_SIZE, topology.nodes().len()));
+        let mut notices = self.first_notices(&plan, topology.nodes().len());
         let memory = self.map_memory(&plan, &topology, &mut notices)?;
         // SAFETY: (1) `plan` moves into the pool next to the allocator that borrows from it, is not
         // changed there, and is dropped after it (POOL-2); moving a vector does not move its items.
@@ -139,13 +139,25 @@ impl Builder {
         Ok(pool)
     }
 
+    /// What is to be said before anything was taken from the system.
+    fn first_notices(&self, plan: &Plan, nodes: usize) -> Vec<Notice> {
+        let given = plan.pages as usize * PAGE_SIZE;
+        let switch = unknown(std::env::var_os(RSEQ_SWITCH).as_deref());
+        let limit = self.too_large(given, &CgroupFiles::default());
+        [switch, self.rounded_up(given, nodes), limit].into_iter().flatten().collect()
+    }
+
     /// Says so where the pool is larger than was asked for.
     fn rounded_up(&self, given: usize, nodes: usize) -> Option<Notice> {
         let asked = self.bytes;
+        let each = match nodes {
+            1 => String::new(),
+            _ => format!(", the same number on each of {nodes} nodes"),
+        };
         (self.zones.is_empty() && given > asked).then(|| {
             Notice(format!(
                 "the pool has {given} bytes, {asked} were asked for: memory comes in blocks of \
-                 4 MiB, the same number on each of {nodes} nodes"
+                 4 MiB{each}"
             ))
         })
     }

@@ -95,9 +95,9 @@ pub enum BuildError {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// More memory than the machine has would be written to.
+    /// More memory would be written to than the machine has, or the process's control group allows.
     #[error(
-        "{what} would fill {bytes} bytes of memory, and this machine has {memory}; make the pool \
+        "{what} would fill {bytes} bytes of memory, and {owner} has {memory}; make the pool \
          smaller, or build it without {what}"
     )]
     Memory {
@@ -105,8 +105,10 @@ pub enum BuildError {
         what: &'static str,
         /// Bytes it would fill.
         bytes: u64,
-        /// Bytes of memory that the machine has, swap included.
+        /// Bytes of memory that there are, swap included.
         memory: u64,
+        /// Whose they are: "this machine", or a control group with the file of its limit.
+        owner: String,
     },
     /// A value of the policy is none that its key accepts.
     #[error("policy: {key}={value}; expected {expected}")]

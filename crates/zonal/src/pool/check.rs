@@ -7,9 +7,10 @@ use zonal_core::machine::Layout;
 use zonal_core::policy::set::SetError;
 use zonal_core::types::PAGE_SIZE;
 
-use super::builder::{BuildError, Builder};
+use super::builder::{Backing, BuildError, Builder, Notice};
 use super::plan::Plan;
-use crate::sys::machine::memory_bytes;
+use crate::sys::cgroup::CgroupFiles;
+use crate::sys::machine::Room;
 
 /// Most bytes of a pool.
 const BYTES_MAX: usize = 1 << 44;
@@ -73,13 +74,93 @@ impl Builder {
     /// What depends on the machine.
     pub(super) fn check_plan(&self, plan: &Plan) -> Result<(), BuildError> {
         Layout::of(&plan.borrowed(), &self.policy)?;
-        let bytes = plan.pages * PAGE_SIZE as u64;
+        self.check_filled(plan.pages * PAGE_SIZE as u64, &CgroupFiles::default())
+    }
+
+    /// What is filled before the pool is used must be there.
+    fn check_filled(&self, bytes: u64, files: &CgroupFiles) -> Result<(), BuildError> {
         // Prefaulted by threads in the background, a pool goes on with what there is.
         let filled = [("prefault", self.prefault && !self.deferred), ("poison", self.poison)];
         let Some((what, _)) = filled.into_iter().find(|(_, fills)| *fills) else { return Ok(()) };
-        match memory_bytes() {
-            memory if bytes > memory => Err(BuildError::Memory { what, bytes, memory }),
-            _ => Ok(()),
+        let Room { bytes: memory, owner } = self.room(files);
+        match bytes > memory {
+            true => Err(BuildError::Memory { what, bytes, memory, owner }),
+            false => Ok(()),
+        }
+    }
+
+    /// What the pool's memory comes out of. Control groups do not count reserved huge pages as
+    /// memory, nor a device's; of memory that is brought nobody says what it is.
+    fn room(&self, files: &CgroupFiles) -> Room {
+        match self.brought.is_some() || self.backing == Backing::Huge2M {
+            true => Room::of_machine(),
+            false => Room::of_process(files),
+        }
+    }
+
+    /// Says so where the system would end the process before all of the pool is in use.
+    pub(super) fn too_large(&self, given: usize, files: &CgroupFiles) -> Option<Notice> {
+        let bytes = self.budget.map_or(given, |budget| budget.min(given));
+        let Room { bytes: memory, owner } = self.room(files);
+        (self.brought.is_none() && bytes as u64 > memory).then(|| {
+            Notice(format!(
+                "{bytes} bytes of the pool may be in use, and {owner} has {memory}: the system \
+                 may end the process when more is written to; make the pool smaller, or give it a \
+                 budget"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The files of a process that may have so many bytes.
+    fn limited(bytes: u64) -> (tempfile::TempDir, CgroupFiles) {
+        let tree = tempfile::tempdir().unwrap();
+        let at = |name: &str| tree.path().join(name);
+        std::fs::write(at("memory.max"), bytes.to_string()).unwrap();
+        std::fs::write(at("memory.swap.max"), "0").unwrap();
+        std::fs::write(at("membership"), "0::/\n").unwrap();
+        let mount = format!("1 1 0:1 / {} rw - cgroup2 cgroup2 rw\n", tree.path().display());
+        std::fs::write(at("mounts"), mount).unwrap();
+        let files = CgroupFiles { membership: at("membership"), mounts: at("mounts") };
+        (tree, files)
+    }
+
+    #[test]
+    fn a_pool_that_its_control_group_has_no_room_for_says_so() {
+        let (_tree, files) = limited(48 << 20);
+        let pool = || Builder::new().size(64 << 20);
+        let told = |builder: &Builder| builder.too_large(64 << 20, &files).map(|one| one.0);
+        let text = told(&pool()).expect("a notice");
+        assert!(text.contains("67108864 bytes") && text.contains("50331648"), "{text}");
+        assert!(text.contains("memory.max"), "{text}");
+        for fits in [pool().budget(40 << 20), pool().backing(Backing::Huge2M)] {
+            assert_eq!(told(&fits), None);
+        }
+        assert!(told(&pool().budget(56 << 20)).is_some_and(|text| text.contains("58720256")));
+        let (_tree, files) = limited(64 << 20);
+        assert_eq!(pool().too_large(64 << 20, &files), None);
+    }
+
+    #[test]
+    fn a_pool_is_not_filled_beyond_what_its_control_group_allows() {
+        let (_tree, files) = limited(48 << 20);
+        let refused =
+            |builder: &Builder| builder.check_filled(64 << 20, &files).map_err(|e| e.to_string());
+        let pool = || Builder::new().size(64 << 20);
+        let error = refused(&pool().prefault(true)).unwrap_err();
+        assert!(error.starts_with("prefault would fill 67108864 bytes"), "{error}");
+        assert!(error.contains("memory.max) has 50331648; make the pool smaller"), "{error}");
+        assert!(refused(&pool().poison(true)).is_err());
+        for goes_on in [
+            pool(),
+            pool().prefault(true).deferred(true),
+            pool().prefault(true).backing(Backing::Huge2M),
+        ] {
+            assert_eq!(refused(&goes_on), Ok(()));
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A number without its machine is worth nothing. Nothing here fails: what cannot be found out is
 //! "unknown" or 0, because a benchmark should not stop over it.
 
+use super::cgroup::{CgroupFiles, memory_limit};
 use super::os;
 use std::fmt;
 use std::fs::File;
@@ -134,10 +135,40 @@ fn huge_2m(folder: &Path) -> HugePages2M {
     }
 }
 
-/// Memory that can be written to before there is none left: the machine's and its swap.
-pub(crate) fn memory_bytes() -> u64 {
-    let (memory, swap) = os::memory_and_swap();
-    memory.saturating_add(swap)
+/// Bytes that this process may write to before there are none left, swap included: the machine's,
+/// or fewer where a control group allows fewer.
+pub fn memory_bytes() -> u64 {
+    Room::of_process(&CgroupFiles::default()).bytes
+}
+
+/// Memory that can be written to before there is none left, swap included, and who has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) bytes: u64,
+    /// "this machine", or the file of a control group's limit.
+    pub(crate) owner: String,
+}
+
+impl Room {
+    /// The machine's.
+    pub(crate) fn of_machine() -> Room {
+        let (memory, swap) = os::memory_and_swap();
+        Room { bytes: memory.saturating_add(swap), owner: "this machine".to_owned() }
+    }
+
+    /// The machine's, or less if a control group of this process allows less.
+    pub(crate) fn of_process(files: &CgroupFiles) -> Room {
+        let machine = Room::of_machine();
+        let Some(limit) = memory_limit(files) else { return machine };
+        let bytes = limit.memory.saturating_add(limit.swap.min(os::memory_and_swap().1));
+        match bytes < machine.bytes {
+            true => {
+                let owner = format!("the control group of this process ({})", limit.file.display());
+                Room { bytes, owner }
+            }
+            false => machine,
+        }
+    }
 }
 
 /// What is looked for in a file stands in front of this.

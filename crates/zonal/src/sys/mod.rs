@@ -10,6 +10,7 @@
 //!   rdpid      which CPU am I, by one instruction, where there is no area
 //!   membarrier stop the sequences of another CPU
 //!   futex      park and wake
+//!   cgroup     how much memory the control groups of this process allow
 //!   clock      monotonic nanoseconds
 //!   files      files of sysfs, read at one moment
 //!   machine    what machine this is, as reports name it
@@ -33,6 +34,7 @@
 use std::fmt;
 
 pub mod affinity;
+pub(crate) mod cgroup;
 pub(crate) mod clock;
 pub mod files;
 pub(crate) mod futex;
