@@ -125,7 +125,7 @@ def test_what_cannot_be_is_named_and_one_of_many_that_is_missing_is_a_row(folder
     for recordings, more, expected in [
         ([], {}, "recordings: none"),
         (5, {}, "recordings: int"),
-        ("nosuch://bucket/*.zonal", {}, "nosuch://bucket/.*: Protocol not known"),
+        ("nosuch://bucket/*.zonal", {}, "nosuch://bucket/.*: (Protocol not known|URLs need the)"),
         (folder / "gone.zonal", {}, "gone.zonal: nothing has such a name"),
         (folder / "a.zonal", {"jobs": 0}, "jobs=0; expected 1"),
         (folder / "a.zonal", {"tries": 0}, "tries=0; expected 1"),
@@ -237,8 +237,9 @@ def test_hosts_whose_recording_does_not_say_are_a_group_of_their_own() -> None:
     assert "too few &lt;events&gt;" in page
     assert page.count(f"<td>{setting}") == 2, "in its group and in the list of hosts"
     assert sorted(len(group) for group in found.clusters()) == [1, 1, 1]
-    assert list(found.to_pandas()["verdict"]) == ["not known", "change nothing", "worth trying"]
     assert set(found.settings()[change]) == {"helps", "harms", "nothing", "not known"}
+    pytest.importorskip("pandas", reason="SKIPPED: pandas is missing")
+    assert list(found.to_pandas()["verdict"]) == ["not known", "change nothing", "worth trying"]
 
 
 @pytest.mark.parametrize(
