@@ -1,6 +1,7 @@
 //! Pools. Every call that may run a consumer of Python's, or wait for a thread that does, leaves
 //! the GIL first.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -219,7 +220,7 @@ impl Pool {
         node_aware: bool,
         seeks: u32,
     ) -> PyResult<Registration> {
-        let calls = Arc::new(Calls { count, scan });
+        let calls = Arc::new(Calls { count: Function::of(count), scan: Function::of(scan) });
         let (counts, scans) = (Arc::clone(&calls), Arc::clone(&calls));
         let counted = move |node: NodeId| ask(&counts.count, |py| (node.0,).into_pyobject(py));
         let scanned = move |request: &ScanRequest| {
@@ -298,19 +299,27 @@ impl Pool {
     }
 }
 
-/// Calls a function of Python's. What it raises is told as an unraisable exception; None then, and
-/// while the interpreter ends.
+/// Calls a function of Python's. What it raises is told as an unraisable exception, the first time,
+/// the second, the fourth and so on: one that always raises would be told thousands of times a
+/// second. None then, and while the interpreter ends.
 fn ask<T>(
-    function: &Py<PyAny>,
+    function: &Function,
     arguments: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyTuple>>,
 ) -> Option<T>
 where
     T: for<'a, 'py> FromPyObject<'a, 'py>,
 {
     Python::try_attach(|py| {
-        let called = arguments(py).and_then(|arguments| function.bind(py).call1(arguments));
+        let bound = function.called.bind(py);
+        let called = arguments(py).and_then(|arguments| bound.call1(arguments));
         let answer = called.and_then(|answer| answer.extract::<T>().map_err(Into::into));
-        answer.map_err(|error| error.write_unraisable(py, Some(function.bind(py)))).ok()
+        let tell = |error: PyErr| {
+            let before = function.raised.fetch_add(1, Relaxed);
+            if (before + 1).is_power_of_two() {
+                error.write_unraisable(py, Some(bound));
+            }
+        };
+        answer.map_err(tell).ok()
     })
     .flatten()
 }
@@ -362,10 +371,23 @@ fn statistics(pool: &zonal::Pool) -> Value {
     })
 }
 
+/// A function of a consumer.
+struct Function {
+    called: Py<PyAny>,
+    /// How often it raised something.
+    raised: AtomicU64,
+}
+
+impl Function {
+    fn of(called: Py<PyAny>) -> Function {
+        Function { called, raised: AtomicU64::new(0) }
+    }
+}
+
 /// The functions of a consumer.
 struct Calls {
-    count: Py<PyAny>,
-    scan: Py<PyAny>,
+    count: Function,
+    scan: Function,
 }
 
 /// A registration that has not ended.
@@ -397,8 +419,8 @@ impl Registration {
         // Whoever has the lock uses the registration, so it is not to be collected.
         let Ok(open) = self.open.try_lock() else { return Ok(()) };
         let Some(Open { calls, .. }) = &*open else { return Ok(()) };
-        visit.call(&calls.count)?;
-        visit.call(&calls.scan)
+        visit.call(&calls.count.called)?;
+        visit.call(&calls.scan.called)
     }
 
     fn __clear__(&self) {

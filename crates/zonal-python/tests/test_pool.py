@@ -293,6 +293,39 @@ def test_a_cache_that_raises_or_lies_refuses_the_request_and_breaks_nothing(
     assert done.stdout == "well\n" and "ZeroDivisionError" in done.stderr
 
 
+def test_a_function_that_always_raises_is_told_a_few_times(fresh: FreshCode) -> None:
+    done = fresh(
+        """
+        import zonal
+        called = 0
+        def count():  # without the node
+            return 0
+        def scan(node, objects):
+            return 0
+        def counted(node):
+            global called
+            called += 1
+            return count(node)
+        pool = zonal.Pool(8 << 20)
+        registered = pool.on_reclaim("wrong", counted, scan)
+        for _ in range(300):
+            try:
+                pool.alloc(9 << 20)
+            except zonal.OutOfMemoryError:
+                pass
+            held = []
+            try:
+                while True:
+                    held.append(pool.alloc(1 << 20))
+            except zonal.OutOfMemoryError:
+                held.clear()
+        print(called)
+        """
+    )
+    told = done.stderr.count("TypeError: ")
+    assert int(done.stdout) > 100 and 1 < told <= int(done.stdout).bit_length()
+
+
 def test_a_registration_and_a_pool_that_refer_to_each_other_end_with_the_process(
     fresh: FreshCode,
 ) -> None:

@@ -365,9 +365,10 @@ class Pool(_native.Pool):
             seeks: How costly an object is to make again.
 
         Both are called by threads that allocate and by the pool's own, and may use the pool. What
-        they raise is printed as an unraisable exception, and counts as nothing freed. Give buffers
-        up by ``release()``: on a free-threaded interpreter a buffer that is only dropped goes back
-        when the thread that made it runs again, and that may be waiting for this very memory.
+        they raise counts as nothing freed, and is printed as an unraisable exception: the first
+        time, the second, the fourth, the eighth and so on. Give buffers up by ``release()``: on a
+        free-threaded interpreter a buffer that is only dropped goes back when the thread that made
+        it runs again, and that may be waiting for this very memory.
 
         Returns:
             The registration. It ends by ``close()``, or when it is gone.
