@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::fuzz::host;
 use crate::record::Record;
@@ -86,6 +86,18 @@ struct Step<'a> {
     finds: Option<&'static str>,
 }
 
+/// The steps with these words in their names.
+fn chosen<'a>(mut steps: Vec<Step<'a>>, only: &str) -> Result<Vec<Step<'a>>> {
+    let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
+    steps.retain(|step| step.name.contains(only));
+    ensure!(
+        !steps.is_empty(),
+        "--only {only}: no step has such a name; there are: {}",
+        names.join("; ")
+    );
+    Ok(steps)
+}
+
 /// Runs the steps and prints a table; true if all went as they must.
 pub fn run(root: &Path, plan: &Plan) -> Result<bool> {
     let has = |component: &str| {
@@ -103,11 +115,7 @@ pub fn run(root: &Path, plan: &Plan) -> Result<bool> {
     }
     let target = host(root)?;
     let seconds = plan.seconds.to_string();
-    let steps = steps(&target, &seconds).into_iter();
-    let steps: Vec<_> = steps.filter(|step| step.name.contains(&plan.only)).collect();
-    if steps.is_empty() {
-        bail!("--only {}: no step has such a name", plan.only);
-    }
+    let steps = chosen(steps(&target, &seconds), &plan.only)?;
     let mut record = Record::begin(root, TOOLCHAIN);
     for step in steps {
         let start = Instant::now();
@@ -201,4 +209,20 @@ fn summary(text: &str) -> String {
         .rev()
         .find(|line| line.starts_with("test result:") || line.contains(" rounds: "));
     line.unwrap_or("nothing was said").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_no_step_has_is_refused_with_the_names_that_there_are() {
+        let only = |part: &str| chosen(steps("x", "1"), part).map(|steps| steps.len());
+        assert_eq!(only("miri").unwrap(), 3);
+        let error = only("Miri").unwrap_err().to_string();
+        assert!(
+            error.contains("--only Miri") && error.contains("miri, core; miri, traces"),
+            "{error}"
+        );
+    }
 }
