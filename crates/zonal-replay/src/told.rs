@@ -60,9 +60,9 @@ impl Recorded {
     }
 
     /// With allocations that no event shows as far as refills show them, where these are many (a
-    /// refill has to fetch each again) and no event was lost. A list is refilled when it is empty, so what was on it has left by then; without
-    /// refills, a page that comes to a list and is next seen freed counts as in use since the
-    /// start.
+    /// refill has to fetch each again) and no event was lost. A list is refilled when it is empty,
+    /// so what was on it has left by then; without refills, a page that comes to a list and is next
+    /// seen freed counts as in use since the start.
     fn with_untraced(
         self,
         told: &Told,
@@ -85,8 +85,8 @@ impl Recorded {
 
     /// With the lists at the start, where they hold more than a wrong guess may cost, and refills
     /// and drains show which: it moves the first refill of each list, which may fetch as much as
-    /// all later ones, the more so the less is fetched. Where events were lost, pages that came meanwhile look as if they had been
-    /// there.
+    /// all later ones, the more so the less is fetched. Where events were lost, pages that came
+    /// meanwhile look as if they had been there.
     pub(crate) fn at_start_of(self, machine: &MachineDescription, program: &Program) -> Recorded {
         let kernel = total(&program.kernel);
         let shows = kernel.refill_pages + kernel.drain_pages > 0 && program.counts.lost == 0;

@@ -234,9 +234,9 @@ fn marks(zone: &PolledZone) -> Marks<'_> {
     ((zone.node, &zone.kind), [zone.min, zone.low, zone.high], zone.managed)
 }
 
-/// Whether nothing but a boost sets a zone's marks apart, and the zone has twice the pages of its
-/// boosted high mark. Marks are compared with free pages alone; lists keep the bounds that they
-/// have.
+/// Whether nothing but a boost sets a zone's watermarks apart, and the zone has twice the pages of
+/// its boosted high one. Watermarks are compared with free pages alone; lists keep the bounds that
+/// they have.
 fn is_far_above_boost(zone: &PolledZone, (id, own, managed): &Marks<'_>) -> bool {
     let (zone_id, marks, zone_managed) = marks(zone);
     let boost = zone.boost.unwrap_or(0);

@@ -81,7 +81,10 @@ pub enum TraceErrorKind {
         found: String,
     },
     /// A text of events whose lines lack what is needed, as another option prints it.
-    #[error("text lacks {what}: expected `TASK-PID [cpu] flags time: event: fields`, found {found}; {instead}")]
+    #[error(
+        "text lacks {what}: expected `TASK-PID [cpu] flags time: event: fields`, found {found}; \
+         {instead}"
+    )]
     TextLacks {
         /// What it lacks.
         what: &'static str,

@@ -77,9 +77,15 @@ mod tests {
     #[test]
     fn what_a_line_of_perf_lacks_is_told_with_the_command_that_prints_it() {
         for (line, part) in [
-            ("  perf 16380/16380 36976.966363:    kmem:mm_page_free: page=1 pfn=0x5 order=0", "CPU"),
+            (
+                "  perf 16380/16380 36976.966363:    kmem:mm_page_free: page=1 pfn=0x5 order=0",
+                "CPU",
+            ),
             ("[000] 36976.966363:    kmem:mm_page_free: page=1 pfn=0x5 order=0", "the thread of"),
-            ("36976.966363:    kmem:mm_page_free: page=1 pfn=0x5 order=0", "the thread and the CPU"),
+            (
+                "36976.966363:    kmem:mm_page_free: page=1 pfn=0x5 order=0",
+                "the thread and the CPU",
+            ),
         ] {
             let message = message(&format!("# a head\n{line}\n")).unwrap();
             assert!(message.contains(part) && message.contains(PERF), "{message}");

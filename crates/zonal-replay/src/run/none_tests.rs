@@ -141,8 +141,8 @@ fn a_zone_without_a_free_pageblock_is_passed_by_for_pages_of_another_type() {
     assert!((400..=600).contains(&normal) && low >= most - 600, "{low}, {normal}");
 }
 
-/// The lower bound of lists comes from the low mark, boost included (LB E.4), when somebody writes
-/// the sysctl of their fraction, and stays when the boost has passed.
+/// The lower bound of lists comes from the low watermark, boost included (LB E.4), when somebody
+/// writes the sysctl of their fraction, and stays when the boost has passed.
 #[test]
 fn lists_have_the_bound_that_was_computed_while_their_zone_was_boosted() {
     let mut machine = samples::zlib_make_j4().unwrap().description().clone();
@@ -168,7 +168,7 @@ fn lists_have_the_bound_that_was_computed_while_their_zone_was_boosted() {
         }
         played(&machine)
     };
-    // A whole boost is half as much again as the high mark (LB C.4).
+    // A whole boost is half as much again as the high watermark (LB C.4).
     let most = (low + high * 3 / 2) / cpus;
     for bound in [low / cpus + 1, (low + 512) / cpus, most] {
         assert_eq!(with_bound(bound), (1, 0), "{bound}");

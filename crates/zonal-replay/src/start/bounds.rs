@@ -81,5 +81,5 @@ fn recorded_low(machine: &MachineDescription, at: &ZoneAt) -> Option<u32> {
 /// Pages by which a zone is boosted at most (LB C.4).
 fn most_boost(zone: &Zone, factor: u32) -> u64 {
     let high = zone.watermarks().high;
-    (high.saturating_mul(factor.into()) / FACTOR_UNIT).max(PAGEBLOCK_ORDER.pages().into())
+    (high.saturating_mul(factor.into()) / FACTOR_UNIT).max(PAGEBLOCK_ORDER.pages())
 }

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use super::error::{RecordError, Step};
 use super::host::Host;
 use super::tracefs::Tracefs;
-use super::undo::{Journal, Undo, one_line, same_words, write};
+use super::undo::{Journal, Undo, one_line, same_words};
+use super::values::write;
 
 /// A guard in a process of its own, on a host that is taken.
 #[derive(Debug)]

@@ -15,7 +15,7 @@
 //! | `poll` | samples of `/proc/zoneinfo`, without allocating |
 //! | `machine` | the files that describe the machine |
 //! | `store` | what was recorded, to a trace |
-//! | `bounds` | lists' bounds once the setting is back |
+//! | `values` | settings written, and put back |
 //! | `error` | which step failed, and what works without it |
 //!
 //! # What is touched
@@ -30,7 +30,6 @@
 //!   and counts new events, so the kept events have a gap only at the end.
 //! - *Cold start*: which pages a list holds is in no file; an empty list needs none.
 
-mod bounds;
 mod error;
 mod guard;
 mod host;
@@ -41,6 +40,7 @@ mod poll;
 mod store;
 mod tracefs;
 mod undo;
+mod values;
 
 #[cfg(test)]
 mod tests;
@@ -67,7 +67,8 @@ use self::options::FRACTION_LARGE;
 use self::plan::{Settings, event_path, workers};
 use self::poll::{Poller, now_ns};
 use self::tracefs::{Instance, Tracefs};
-use self::undo::{Journal, Undo, write};
+use self::undo::{Journal, Undo};
+use self::values::write;
 use crate::polls::parse as parse_polls;
 use crate::ring::directory::stream_name;
 use crate::tracefs::recorded_events;

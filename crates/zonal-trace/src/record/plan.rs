@@ -103,7 +103,8 @@ impl fmt::Display for Touched {
                 let (path, seconds) = (path.display(), COLD.as_secs());
                 let now = now.as_deref().unwrap_or("a value that cannot be read");
                 writeln!(f, "sysctl {path}: {now} -> {meanwhile} for {seconds} s, then {now}")?;
-                writeln!(f, "       and watermark_scale_factor as it is, if a zone is boosted then")?;
+                let factor = "watermark_scale_factor";
+                writeln!(f, "       and {factor} as it is, if a zone is boosted then")?;
             }
             None => writeln!(f, "sysctl none")?,
         }

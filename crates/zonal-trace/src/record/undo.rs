@@ -25,15 +25,15 @@
 //! - **UNDO-5** a recorder that is killed may still have files of its instance open when its pipe
 //!   has ended: the instance is busy then, and its removal is tried again for some seconds
 //! - **UNDO-6** what the kernel computes from a value that is put back is as without the recorder:
-//!   lists that follow watermarks do not keep bounds from boosted ones (`bounds`)
+//!   lists that follow watermarks do not keep bounds from boosted ones (`values`)
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, BufRead, Write};
+use std::fs;
+use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::bounds;
+use super::values::put_back;
 
 /// How long an instance may be busy (UNDO-5); others wait for the guard a little longer.
 const BUSY: Duration = Duration::from_secs(4);
@@ -150,19 +150,6 @@ pub(super) fn one_line(value: &str) -> String {
 /// Whether two values are the same but for the blanks between their numbers.
 pub(super) fn same_words(one: &str, other: &str) -> bool {
     one.split_ascii_whitespace().eq(other.split_ascii_whitespace())
-}
-
-/// Writes to a file that must be there: settings are never made.
-pub(crate) fn write(path: &Path, value: &str) -> io::Result<()> {
-    OpenOptions::new().write(true).truncate(true).open(path)?.write_all(value.as_bytes())
-}
-
-/// Writes a value that a setting had before, and what follows (UNDO-6).
-fn put_back(path: &Path, value: &str) -> io::Result<()> {
-    write(path, value)?;
-    // The value is back. Bounds that stay long are no reason to say that it is not.
-    let _ = bounds::settle(path, value);
-    Ok(())
 }
 
 /// Keeper of the list of changes.

@@ -1,24 +1,36 @@
-//! What a write of `vm.percpu_pagelist_high_fraction` leaves behind.
+//! Values of the host's settings: written, and put back.
 //!
-//! The kernel computes the bounds of lists when it is written, from the low mark with its boost
-//! (LB E.4). The boost passes with the next background reclaim; the bounds stay until somebody
-//! writes a setting again, up to three times as long as before. Watermarks that are computed anew
-//! have no boost, and bounds follow them: so `vm.watermark_scale_factor` is written once more, with
-//! the value that it has.
+//! The kernel computes the bounds of lists when `vm.percpu_pagelist_high_fraction` is written, from
+//! a low watermark with its boost (LB E.4). The boost passes with the next background reclaim; the
+//! bounds stay until somebody writes a setting again, up to three times as long as before.
+//! Watermarks that are computed anew have no boost, and bounds follow them: so
+//! `vm.watermark_scale_factor` is written once more, with the value that it has.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::Path;
 
 use super::machine::HIGH_FRACTION;
-use super::undo::write;
 
-/// The kernel's own bounds.
+/// The kernel's own bounds of lists.
 const AUTO: &str = "0";
 
-/// Call it when `value` was written to the setting at `path`. Takes the boosts of all zones back
-/// where lists have their bounds from the watermarks again, and a zone is boosted.
-pub(super) fn settle(path: &Path, value: &str) -> io::Result<()> {
+/// Writes to a file that must be there: settings are never made.
+pub(crate) fn write(path: &Path, value: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).truncate(true).open(path)?.write_all(value.as_bytes())
+}
+
+/// Writes a value that a setting had before, and what follows (UNDO-6).
+pub(super) fn put_back(path: &Path, value: &str) -> io::Result<()> {
+    write(path, value)?;
+    // The value is back. Bounds that stay long are no reason to say that it is not.
+    let _ = settle(path, value);
+    Ok(())
+}
+
+/// Takes the boosts of all zones back where lists have their bounds from the watermarks again, and
+/// a zone is boosted.
+fn settle(path: &Path, value: &str) -> io::Result<()> {
     let is_fraction = path.file_name().is_some_and(|name| name == HIGH_FRACTION);
     let (true, AUTO, Some(proc)) = (is_fraction, value.trim(), path.ancestors().nth(3)) else {
         return Ok(());
