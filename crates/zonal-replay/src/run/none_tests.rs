@@ -19,9 +19,17 @@ fn played_on(
     machine: &MachineDescription,
     make: impl FnOnce(Slot, u64) -> (Vec<Slot>, Vec<Op>),
 ) -> Outcome {
+    played_by(Policy::LINUX_6_12, machine, make)
+}
+
+fn played_by(
+    policy: Policy,
+    machine: &MachineDescription,
+    make: impl FnOnce(Slot, u64) -> (Vec<Slot>, Vec<Op>),
+) -> Outcome {
     let recording = samples::zlib_make_j4().unwrap();
     let map = ZoneMap::new(machine);
-    let replay = Replay::new(&recording).policy(Policy::LINUX_6_12);
+    let replay = Replay::new(&recording).policy(policy);
     let prepared = replay.prepare((machine, &map), Recorded::default(), &mut unwatched).unwrap();
     let Prepared { mut program, told, shown, .. } = prepared;
     let (gfp, origin) = (Gfp::KERNEL.bits(), Origin::Fresh);
@@ -31,7 +39,7 @@ fn played_on(
     program.changes = Vec::new();
     let settings = Settings::of(&recording).unwrap();
     let known = (&told, &shown, &settings);
-    let setup = Setup::new(Policy::LINUX_6_12, Recorded::default(), &program, known);
+    let setup = Setup::new(policy, Recorded::default(), &program, known);
     super::replay(machine, &map, &program, setup, &mut unwatched).unwrap().0
 }
 
@@ -146,8 +154,8 @@ fn a_zone_without_a_free_pageblock_is_passed_by_for_pages_of_another_type() {
 #[test]
 fn lists_have_the_bound_that_was_computed_while_their_zone_was_boosted() {
     let mut machine = samples::zlib_make_j4().unwrap().description().clone();
-    let played = |machine: &MachineDescription| {
-        let outcome = played_on(machine, |own, time_ns| {
+    let played = |policy: Policy, machine: &MachineDescription| {
+        let outcome = played_by(policy, machine, |own, time_ns| {
             let op = |kind| Op { time_ns, slot: 0, cpu: 0, kind };
             (vec![own], [op(OpKind::Alloc), op(OpKind::Free)].repeat(100))
         });
@@ -155,25 +163,32 @@ fn lists_have_the_bound_that_was_computed_while_their_zone_was_boosted() {
         let boosted = outcome.notes.iter().filter(|note| note.contains("was boosted")).count();
         (boosted, total(&outcome.counted.moves).drain_pages)
     };
-    assert_eq!(played(&machine), (0, 0));
+    assert_eq!(played(Policy::LINUX_6_12, &machine), (0, 0));
     let cpus = u64::from(machine.cpus.unwrap());
     let normal = machine.zones.iter().find(|zone| zone.kind == "Normal").unwrap();
     let (low, high) = (normal.low, normal.high);
-    let mut with_bound = |bound: u64| {
+    let mut with_bound = |policy: Policy, bound: u64, is_told: bool| {
         let zones = machine.start.iter_mut().flat_map(|start| &mut start.zones);
         let normal = zones.filter(|zone| zone.kind == "Normal");
         for set in normal.flat_map(|zone| &mut zone.pagesets) {
-            let count = if set.cpu == 0 { bound - 1 } else { 0 };
-            *set = Pageset { count, high: bound, high_min: Some(bound), ..*set };
+            // With room for a refill.
+            let count = if set.cpu == 0 { bound - 200 } else { 0 };
+            *set = Pageset { count, high: bound, high_min: is_told.then_some(bound), ..*set };
         }
-        played(&machine)
+        played(policy, &machine)
     };
     // A whole boost is half as much again as the high watermark (LB C.4).
     let most = (low + high * 3 / 2) / cpus;
     for bound in [low / cpus + 1, (low + 512) / cpus, most] {
-        assert_eq!(with_bound(bound), (1, 0), "{bound}");
+        assert_eq!(with_bound(Policy::LINUX_6_12, bound, true), (1, 0), "{bound}");
+        // A limit that does not move is the bound.
+        assert_eq!(with_bound(Policy::LINUX_6_6, bound, false), (1, 0), "{bound}");
     }
-    // No boost explains these: lists are those of the marks, which the first free makes short.
-    let (notes, drained) = with_bound(most + 1);
-    assert!(notes == 0 && drained > 0, "{notes}, {drained}");
+    // No boost explains these: lists are those of the watermarks, which the first free makes short.
+    for (policy, is_told) in [(Policy::LINUX_6_12, true), (Policy::LINUX_6_6, false)] {
+        let (notes, drained) = with_bound(policy, most + 1, is_told);
+        assert!(notes == 0 && drained > 0, "{notes}, {drained}");
+    }
+    // Where limits move and no bound is told, a limit says nothing of it.
+    assert_eq!(with_bound(Policy::LINUX_6_12, most, false).0, 0);
 }

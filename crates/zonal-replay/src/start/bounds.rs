@@ -5,9 +5,10 @@
 //! passes, the bounds stay. The replay has no boost, so it looks for the one that gives the
 //! recorded bound.
 
+use zonal_core::pcp::size::SizeRule;
 use zonal_core::types::PAGEBLOCK_ORDER;
 use zonal_core::zone::state::Zone;
-use zonal_trace::{MachineDescription, ZoneDescription};
+use zonal_trace::{MachineDescription, Pageset, ZoneDescription};
 
 use crate::build::Rebuilt;
 use crate::zones::{ZoneAt, ZoneMap, polled_zone};
@@ -25,14 +26,16 @@ pub fn keep_boosted(
     let zones = rebuilt.allocator.zones();
     let low = |zone: &Zone| zone.pcp_sizes().1;
     let by_rule: Vec<u32> = zones.iter().map(low).collect();
-    let wanted = map.zones().iter().map(|at| recorded_low(machine, at)).zip(&by_rule);
+    let policy = rebuilt.allocator.policy();
+    let rule = policy.pcp.size;
+    let wanted = map.zones().iter().map(|at| recorded_low(machine, at, rule)).zip(&by_rule);
     let wanted: Vec<Option<u32>> =
         wanted.map(|(recorded, by_rule)| recorded.filter(|low| low > by_rule)).collect();
     if wanted.iter().all(Option::is_none) {
         return Vec::new();
     }
     // The least boost that gives no less than is wanted, by halves. Most: LB C.4.
-    let most = |zone: &Zone| most_boost(zone, rebuilt.allocator.policy().watermark.boost_factor);
+    let most = |zone: &Zone| most_boost(zone, policy.watermark.boost_factor);
     let mut ranges: Vec<(u64, u64)> = zones.iter().map(|zone| (0, most(zone))).collect();
     while ranges.iter().zip(&wanted).any(|((from, to), low)| low.is_some() && from < to) {
         let middles: Vec<u64> = ranges.iter().map(|(from, to)| from.midpoint(*to)).collect();
@@ -66,13 +69,19 @@ pub fn keep_boosted(
     all.filter(|(_, found)| *found).map(|(zone, _)| of_zone(zone)).collect()
 }
 
-/// The lower bound that all lists of a zone had at the start; from 6.14 on it is told.
-fn recorded_low(machine: &MachineDescription, at: &ZoneAt) -> Option<u32> {
+/// The lower bound that all lists of a zone had at the start, where it follows the low watermark:
+/// from 6.14 on it is told, and up to 6.6 it is the limit itself.
+fn recorded_low(machine: &MachineDescription, at: &ZoneAt, rule: SizeRule) -> Option<u32> {
     let zone: &ZoneDescription = machine.zone(at.node, &at.kind)?;
     let polled = machine.start.as_ref().and_then(|sample| polled_zone(sample, zone));
     let sets = polled.map_or(&zone.pagesets, |polled| &polled.pagesets);
-    let low = sets.first()?.high_min?;
-    let is_same = sets.iter().all(|set| set.high_min == Some(low));
+    let low_of = |set: &Pageset| match rule {
+        SizeRule::MinMaxBounds => set.high_min,
+        SizeRule::LowWatermarkSplit => Some(set.high),
+        SizeRule::SixBatches => None,
+    };
+    let low = low_of(sets.first()?)?;
+    let is_same = sets.iter().all(|set| low_of(set) == Some(low));
     // Where both bounds are one, a fraction was set.
     let is_tuned = sets.iter().all(|set| set.high_max != Some(low));
     u32::try_from(low).ok().filter(|_| is_same && is_tuned)
