@@ -78,9 +78,11 @@ fn pages_of_the_sample_come_out_as_in_its_kernel() {
     assert!(count("/buddy/known_judged") > 0.0);
     let told = &report["use_recorded"];
     assert_eq!((&told["decay"], &told["untraced"]), (&true.into(), &true.into()));
-    assert_eq!((&told["blocktypes"], &told["lists"]), (&false.into(), &false.into()));
+    // Lists hold much of what refills fetch in this part.
+    assert_eq!((&told["blocktypes"], &told["lists"]), (&false.into(), &true.into()));
     assert_eq!(report["limits"]["decays_guessed"], 0);
-    assert_eq!(report["limits"]["list_pages_guessed"], report["start"]["cached_pages"]);
+    let (guessed, cached) = ("/limits/list_pages_guessed", "/start/cached_pages");
+    assert!(number(&report, guessed) < number(&report, cached), "{}", report["limits"]);
 }
 
 /// With everything told that a trace can tell, refills are the kernel's to the page; drains miss by
