@@ -11,7 +11,7 @@ use crate::advise::policy_of;
 use crate::facts::{Fact, FactKind, Facts};
 use crate::moves::total;
 use crate::program::Program;
-use crate::zones::{FreeBlocks, ZoneMap, polled_zone};
+use crate::zones::{FreeBlocks, ZoneMap, sets_at_start};
 
 /// Recorded actions of the kernel that a model uses, beyond allocations, frees and `zoneinfo`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -174,12 +174,7 @@ const MUCH_OF: u64 = 40;
 /// recorder that keeps them short for a while does not empty them: kernels before 6.7 leave what an
 /// idle CPU has, and between that while and the start lists grow.
 fn holds_much(machine: &MachineDescription, refilled: u64) -> bool {
-    // As the replay starts.
-    let of_zone = |zone| {
-        let polled = machine.start.as_ref().and_then(|sample| polled_zone(sample, zone));
-        polled.map_or(&zone.pagesets, |polled| &polled.pagesets)
-    };
-    let sets = || machine.zones.iter().flat_map(of_zone);
+    let sets = || machine.zones.iter().flat_map(|zone| sets_at_start(machine, zone));
     let most = largest_refill(machine, sets());
     let held = sets().map(|set| set.count).sum::<u64>();
     held > most || held.saturating_mul(MUCH_OF) > refilled

@@ -2,7 +2,7 @@
 
 use zonal_core::types::{Migratetype, Order, ZoneKind};
 use zonal_text::buddyinfo::BuddyInfo;
-use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
+use zonal_trace::{MachineDescription, Pageset, PolledState, PolledZone, ZoneDescription};
 
 /// Memory of 32-bit kernels above what they map for good (LB A.2).
 const HIGH: &str = "HighMem";
@@ -64,6 +64,22 @@ pub fn kinds(machine: &MachineDescription) -> Vec<Option<ZoneKind>> {
 /// The zone in a sample.
 pub fn polled_zone<'s>(sample: &'s PolledState, zone: &ZoneDescription) -> Option<&'s PolledZone> {
     sample.zones.iter().find(|polled| (polled.node, &polled.kind) == (zone.node, &zone.kind))
+}
+
+/// The zone as it was when the replay starts, where a sample tells.
+pub(crate) fn at_start<'m>(
+    machine: &'m MachineDescription,
+    zone: &ZoneDescription,
+) -> Option<&'m PolledZone> {
+    polled_zone(machine.start.as_ref()?, zone)
+}
+
+/// Its lists then; without a sample, as the machine's files have them.
+pub(crate) fn sets_at_start<'m>(
+    machine: &'m MachineDescription,
+    zone: &'m ZoneDescription,
+) -> &'m [Pageset] {
+    at_start(machine, zone).map_or(&zone.pagesets, |polled| &polled.pagesets)
 }
 
 /// The largest limit of the zone's lists, of all that was recorded: a recorder may have kept them

@@ -8,10 +8,10 @@
 use zonal_core::pcp::size::SizeRule;
 use zonal_core::types::PAGEBLOCK_ORDER;
 use zonal_core::zone::state::Zone;
-use zonal_trace::{MachineDescription, Pageset, ZoneDescription};
+use zonal_trace::{MachineDescription, Pageset};
 
 use crate::build::Rebuilt;
-use crate::zones::{ZoneAt, ZoneMap, polled_zone};
+use crate::zones::{ZoneAt, ZoneMap, sets_at_start};
 
 /// `vm.watermark_boost_factor` is in so many parts of the high watermark.
 const FACTOR_UNIT: u64 = 10_000;
@@ -72,9 +72,7 @@ pub fn keep_boosted(
 /// The lower bound that all lists of a zone had at the start, where it follows the low watermark:
 /// from 6.14 on it is told, and up to 6.6 it is the limit itself.
 fn recorded_low(machine: &MachineDescription, at: &ZoneAt, rule: SizeRule) -> Option<u32> {
-    let zone: &ZoneDescription = machine.zone(at.node, &at.kind)?;
-    let polled = machine.start.as_ref().and_then(|sample| polled_zone(sample, zone));
-    let sets = polled.map_or(&zone.pagesets, |polled| &polled.pagesets);
+    let sets = sets_at_start(machine, machine.zone(at.node, &at.kind)?);
     let low_of = |set: &Pageset| match rule {
         SizeRule::MinMaxBounds => set.high_min,
         SizeRule::LowWatermarkSplit => Some(set.high),

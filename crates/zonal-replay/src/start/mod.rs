@@ -46,7 +46,7 @@ use crate::error::ReplayError;
 use crate::facts::Shown;
 use crate::program::{self, Origin, Program};
 use crate::told::{ListKey, StartList, few_blocks};
-use crate::zones::{FreeBlocks, ZoneMap, polled_zone};
+use crate::zones::{FreeBlocks, ZoneMap, at_start};
 
 /// Unnamed pages in use come online in blocks of this order, unnamed free ones of the largest.
 const HELD_ORDER: u32 = 9;
@@ -239,11 +239,10 @@ fn totals(
 ) -> Totals {
     let at = &map.zones()[index];
     let Some(zone) = machine.zone(at.node, &at.kind) else { return Totals::default() };
-    let (managed, free, pagesets) =
-        match machine.start.as_ref().and_then(|sample| polled_zone(sample, zone)) {
-            Some(polled) => (polled.managed, polled.free, &polled.pagesets),
-            None => (zone.managed, zone.free, &zone.pagesets),
-        };
+    let (managed, free, pagesets) = match at_start(machine, zone) {
+        Some(polled) => (polled.managed, polled.free, &polled.pagesets),
+        None => (zone.managed, zone.free, &zone.pagesets),
+    };
     let blocks = few_blocks(machine, program, (index, map));
     Totals { managed, free, blocks, pagesets: pagesets.clone() }
 }
