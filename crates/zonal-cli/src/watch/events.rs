@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 
+use super::counter::{Counter, start};
 use super::rates::{DRAINED, LOCK_WAITS, REFILLED};
 
 /// Tracepoints, and the counters they are shown as.
@@ -37,7 +38,7 @@ struct Counted {
     name: &'static str,
     /// The kernel's number of it.
     number: u64,
-    by_cpu: BTreeMap<u32, perf_event::Counter>,
+    by_cpu: BTreeMap<u32, Counter>,
     /// What was counted on CPUs that have gone since: their counters stand still for good.
     gone: u64,
 }
@@ -58,7 +59,7 @@ impl Counted {
     }
 
     fn read(&mut self) -> std::io::Result<u64> {
-        let counts = self.by_cpu.values_mut().map(perf_event::Counter::read);
+        let counts = self.by_cpu.values_mut().map(Counter::read);
         counts.sum::<std::io::Result<u64>>().map(|count| count + self.gone)
     }
 }
@@ -114,16 +115,6 @@ fn number(tracepoint: &str) -> anyhow::Result<u64> {
     };
     let found = TRACEFS.iter().copied().find_map(of);
     found.context("not counted; expected root, a mounted tracefs, and a kernel that has it")
-}
-
-/// Counts a tracepoint on a CPU.
-fn start(number: u64, cpu: u32) -> anyhow::Result<perf_event::Counter> {
-    let event = perf_event::events::Tracepoint::with_id(number);
-    let mut builder = perf_event::Builder::new(event);
-    let counter = builder.any_pid().one_cpu(cpu as usize).include_kernel().build();
-    let mut counter = counter.context("not counted; expected CAP_PERFMON")?;
-    counter.enable().context("not counted")?;
-    Ok(counter)
 }
 
 #[cfg(test)]
