@@ -16,11 +16,14 @@ use std::collections::HashMap;
 use zonal_core::types::Migratetype;
 use zonal_trace::{Event, MachineDescription};
 
+use self::alone::Alone;
 use self::fact::Packed;
 pub use self::fact::{Fact, FactKind};
 use self::rows::Rows;
 use crate::by_page::ByPage;
+use crate::zones::ZoneMap;
 
+pub(crate) mod alone;
 mod fact;
 mod rows;
 
@@ -39,6 +42,7 @@ pub enum Next {
 pub struct Facts {
     list: Vec<Packed>,
     packer: Packer,
+    alone: Alone,
     /// Position of the first event that is replayed.
     start: usize,
 }
@@ -61,9 +65,10 @@ impl Scope {
 }
 
 impl Facts {
-    /// None yet. `rows`: pages of a block that are freed in a row are one free of it.
-    pub fn new(rows: bool) -> Facts {
-        Facts { packer: Packer::new(rows), ..Facts::default() }
+    /// None yet. `rows`: pages of a block that are freed in a row are one free of it. A block that
+    /// went past the lists of one of these zones is [`Direct`](FactKind::Direct).
+    pub fn new(rows: bool, zones: ZoneMap) -> Facts {
+        Facts { packer: Packer::new(rows), alone: Alone::new(zones), ..Facts::default() }
     }
 
     /// Takes note of an event.
@@ -73,6 +78,10 @@ impl Facts {
         for part in self.packer.whole(at, &mut fact) {
             let is = Fact { kind: FactKind::Part, ..self.get(part) };
             self.list[part] = self.packer.pack(&is);
+        }
+        if let Some(past) = self.alone.see(at, event) {
+            let is = Fact { kind: FactKind::Direct, ..self.get(past) };
+            self.list[past] = self.packer.pack(&is);
         }
         self.list.push(self.packer.pack(&fact));
     }
@@ -197,7 +206,7 @@ impl Shown {
 }
 
 /// The facts of events that come one by one, as [`Facts`] would have kept them; but that a page was
-/// freed as a [`FactKind::Part`] is not known yet.
+/// freed as a [`FactKind::Part`], or came as a [`FactKind::Direct`], is not known yet.
 #[derive(Debug)]
 pub struct Stream {
     packer: Packer,

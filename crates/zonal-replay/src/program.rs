@@ -41,6 +41,8 @@ pub enum OpKind {
     /// Allocate the slot, with those of the next such steps of its CPU at its time, by one call of
     /// the bulk allocator, which has no event.
     Bulk,
+    /// Allocate the slot while the lists of its CPU are in use (LB E.2).
+    Direct,
     /// Free the slot.
     Free,
     /// The block of the slot before this one ([`Slot::before`]) is blocks of this one's order from
@@ -55,7 +57,7 @@ pub enum OpKind {
 impl OpKind {
     /// A block leaves the allocator.
     pub fn is_alloc(self) -> bool {
-        matches!(self, OpKind::Alloc | OpKind::Bulk)
+        matches!(self, OpKind::Alloc | OpKind::Bulk | OpKind::Direct)
     }
 
     /// A block leaves the allocator, or comes back.

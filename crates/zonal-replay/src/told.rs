@@ -76,8 +76,9 @@ impl Recorded {
         Recorded { untraced: self.untraced || shows, ..self }
     }
 
-    /// With frees that went past the lists, where they are many: a refill has to fetch each again.
-    /// They depend on when interrupts came.
+    /// With what went past the lists, where it is many: a refill has to fetch each block that was
+    /// freed so again, and none fetched those that were allocated so. It depends on when interrupts
+    /// came, and with `PREEMPT_RT` on who lost its CPU.
     fn with_past_lists(self, told: &Told, least: usize) -> Recorded {
         let are_many = told.past_lists.len() >= least;
         Recorded { past_lists: self.past_lists || are_many, ..self }
@@ -185,7 +186,7 @@ fn holds_much(machine: &MachineDescription, refilled: u64) -> bool {
 pub struct Told {
     /// Allocations that the trace has no event of.
     pub untraced: Vec<Untraced>,
-    /// Which of the [`Facts`] are frees past the lists.
+    /// Which of the [`Facts`] are allocations and frees past the lists.
     pub past_lists: Vec<usize>,
     /// Facts about each list at the start.
     pub lists: BTreeMap<ListKey, StartList>,

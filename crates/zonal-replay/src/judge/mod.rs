@@ -255,6 +255,9 @@ impl<'r, 'a> Judge<'r, 'a> {
         let from = self.lists.of(self.map, fact);
         let Some(from) = from.filter(|_| place != Place::Direct) else {
             self.verdict.past_lists += 1;
+            if from.is_some() {
+                self.told.past_lists.push(at);
+            }
             return;
         };
         match place {

@@ -29,13 +29,22 @@ fn judge(events: &[(u32, EventKind)]) -> (ListVerdict, Told) {
 
 /// The same, where drains may have no event.
 fn judge_with(events: &[(u32, EventKind)], drains: bool) -> (ListVerdict, Told) {
+    judge_facts(events, drains, |_| Facts::default())
+}
+
+/// The same of facts that begin as these.
+fn judge_facts(
+    events: &[(u32, EventKind)],
+    drains: bool,
+    facts: impl FnOnce(&ZoneMap) -> Facts,
+) -> (ListVerdict, Told) {
     let mut machine = samples::zlib_make_j4().unwrap().description().clone();
     // A few pages of it are enough.
     machine.zones.retain(|zone| zone.kind == "Normal");
     let zone = &mut machine.zones[0];
     (zone.start_pfn, zone.spanned, zone.present, zone.managed) = (PFN, 4096, 4096, 4096);
     let map = ZoneMap::new(&machine);
-    let mut facts = Facts::default();
+    let mut facts = facts(&map);
     for (time_ns, (cpu, kind)) in (0..).zip(events) {
         facts.see(&Event { time_ns, cpu: *cpu, pid: 1, kind: kind.clone() });
     }
@@ -143,6 +152,16 @@ fn a_block_that_no_list_takes_is_not_said_to_go_past_them() {
     let (verdict, told) = judge(&events.map(|event| (0, event)));
     assert_eq!((verdict.past_lists, verdict.freed_past_lists), (2, 0));
     assert_eq!(told.past_lists, [0; 0]);
+}
+
+#[test]
+fn a_block_that_came_past_the_lists_is_told_where_it_was_handed_out() {
+    let events = [refill(PFN, 1), refill(PFN + 1, 1), alloc(PFN, 1), refill(PFN + 9, 1)];
+    let rest = [alloc(PFN + 9, 1), alloc(PFN + 1, 1)];
+    let events: Vec<_> = events.into_iter().chain(rest).map(|event| (0, event)).collect();
+    let (verdict, told) = judge_facts(&events, true, |map| Facts::new(false, map.clone()));
+    assert_eq!((verdict.judged, verdict.same_pfn, verdict.past_lists), (2, 2, 1));
+    assert_eq!(told.past_lists, [4]);
 }
 
 #[test]

@@ -124,11 +124,11 @@ pub fn facts(
     limit: Option<u64>,
     watch: &mut Watch<'_>,
 ) -> Result<FirstLook, ReplayError> {
-    let mut facts = Facts::new(frees_rows(machine));
     let mut cpus = machine.cpus.unwrap_or(1);
     let mut begins = Begins::new(machine);
     let mut unjudged = Unjudged::default();
     let map = ZoneMap::new(machine);
+    let mut facts = Facts::new(frees_rows(machine), map.clone());
     let mut world = World::new(&map);
     let mut locks = Locks::new(map);
     let mut others = Others::new(machine);
@@ -220,7 +220,7 @@ struct Compiler<'a> {
     begins: Begins,
     /// Facts so far.
     facts: usize,
-    /// The event is a free past the lists.
+    /// The event is an allocation or a free past the lists.
     past_lists: bool,
     program: Program,
     in_use: u64,
@@ -312,7 +312,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Counts an event that is a fact, and tells whether it is a free past the lists.
+    /// Counts an event that is a fact, and tells whether it went past the lists.
     fn is_past_lists(&mut self, event: &Event) -> bool {
         if Fact::of(event).is_none() {
             return false;
@@ -374,7 +374,8 @@ impl<'a> Compiler<'a> {
     }
 
     fn alloc(&mut self, event: &Event, pfn: u64, order: u8, (migratetype, gfp): (u8, u32)) {
-        let slot = self.hand_out(event, OpKind::Alloc, (pfn, order), (migratetype, gfp));
+        let kind = if self.past_lists { OpKind::Direct } else { OpKind::Alloc };
+        let slot = self.hand_out(event, kind, (pfn, order), (migratetype, gfp));
         if let Some(filer) = &mut self.filer {
             filer.allocated(event.pid, slot, (order, migratetype, gfp));
         }

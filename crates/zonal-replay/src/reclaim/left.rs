@@ -48,7 +48,7 @@ pub(super) fn left(
     let mut is_live = vec![false; with_room.slots.len()];
     for op in &with_room.ops {
         match op.kind {
-            OpKind::Alloc | OpKind::Bulk => is_live[op.slot as usize] = true,
+            OpKind::Alloc | OpKind::Bulk | OpKind::Direct => is_live[op.slot as usize] = true,
             OpKind::Free => is_live[op.slot as usize] = false,
             OpKind::Split | OpKind::Refresh | OpKind::Change => {}
         }

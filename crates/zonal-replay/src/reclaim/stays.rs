@@ -105,13 +105,15 @@ fn follow(program: &Program, room: u64, left: &[Left]) -> (Stays, Vec<Filed>) {
             cache.drop_file(*file, op);
         }
         match op.kind {
-            OpKind::Alloc | OpKind::Bulk if is_moved_to(op.slot as usize) && cache.has_room() => {
+            kind if kind.is_alloc() && is_moved_to(op.slot as usize) && cache.has_room() => {
                 cache.parts.insert(op.slot, Vec::new());
             }
-            OpKind::Alloc if is_unused[op.slot as usize] && cache.has_room() => {
+            OpKind::Alloc | OpKind::Direct if is_unused[op.slot as usize] && cache.has_room() => {
                 cache.parts.insert(op.slot, Vec::new());
             }
-            OpKind::Alloc | OpKind::Bulk => cache.alloc(op, program.files.of(op.slot)),
+            OpKind::Alloc | OpKind::Bulk | OpKind::Direct => {
+                cache.alloc(op, program.files.of(op.slot))
+            }
             OpKind::Free if is_reclaimed[op.slot as usize] => {
                 cache.reclaim(op, program.files.of(op.slot));
             }

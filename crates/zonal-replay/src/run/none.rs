@@ -178,7 +178,7 @@ impl Run<'_, '_> {
             let platform = self.rebuilt.allocator.platform();
             platform.turn(op.cpu.into(), op.time_ns, !op.kind.is_alloc());
             match op.kind {
-                OpKind::Alloc => self.alloc(op, placement, &mut allocs),
+                OpKind::Alloc | OpKind::Direct => self.alloc(op, placement, &mut allocs),
                 OpKind::Bulk if index < in_bulk => {}
                 OpKind::Bulk => {
                     let many = together(&self.program.ops[index..], &self.program.slots);
@@ -233,6 +233,8 @@ impl Run<'_, '_> {
         if self.explain == Some(number) {
             outcome.explained = Some(explain::explain(self.rebuilt, number, op, &request));
         }
+        let kernel_zone = self.map.of(slot.pfn).filter(|_| op.kind == OpKind::Direct);
+        let _closed = closed(self.rebuilt, kernel_zone, op.cpu);
         match watch.time(|| allocator.alloc(request)) {
             Ok(pfn) => self.allocated(op.slot, pfn, expected, placement),
             Err(error) => self.refused(&error),
@@ -361,10 +363,8 @@ impl Run<'_, '_> {
         let slot = &self.program.slots[op.slot as usize];
         let order = order(slot.order);
         let allocator = &self.rebuilt.allocator;
-        // What the free interrupted is at the lists, so that it finds them closed.
         let zone = self.map.of(ours).filter(|_| slot.past_lists);
-        let _closed = zone
-            .and_then(|zone| self.rebuilt.raw().close(ZoneId(zone as u16), CpuId(op.cpu.into())));
+        let _closed = closed(self.rebuilt, zone, op.cpu);
         match watch.time(|| allocator.free(Pfn(ours), order)) {
             Ok(()) => {
                 outcome.frees += 1;
@@ -373,6 +373,15 @@ impl Run<'_, '_> {
             Err(error) => self.fault(format!("a free was refused: {error}")),
         }
     }
+}
+
+/// Who was interrupted by this call, or lost its CPU to it, is at the lists of this zone.
+fn closed<'r, 'a>(
+    rebuilt: &'r Rebuilt<'a>,
+    zone: Option<usize>,
+    cpu: u16,
+) -> Option<impl Sized + use<'r, 'a>> {
+    rebuilt.raw().close(ZoneId(zone? as u16), CpuId(cpu.into()))
 }
 
 /// Begins with what was before the first step.

@@ -1,7 +1,7 @@
 //! Programs made by hand, on the sample's machine.
 
 use super::*;
-use crate::moves::total;
+use crate::moves::{Moves, total};
 use crate::progress::unwatched;
 use crate::replay::{Prepared, Replay};
 use zonal_trace::{Pageset, samples};
@@ -85,6 +85,23 @@ fn frees_past_the_lists_leave_no_page_on_one() {
     let past = refilled(true);
     // One list of pages is enough for a page that comes back to it.
     assert!(before < MANY / 2 && (MANY - before..=2 * MANY).contains(&past), "{before}, {past}");
+}
+
+/// What finds the lists of its CPU in use takes from the buddy, and leaves them as they are.
+#[test]
+fn allocations_past_the_lists_fetch_nothing_for_them() {
+    const MANY: u32 = 500;
+    let moved = |kind| {
+        let outcome = played(|own, start_ns| {
+            let op = |slot: u32| Op { time_ns: start_ns + u64::from(slot), slot, cpu: 0, kind };
+            (vec![own; MANY as usize], (0..MANY).map(op).collect())
+        });
+        assert_eq!(outcome.faults, [""; 0]);
+        assert_eq!((outcome.allocs, outcome.failed), (MANY.into(), 0));
+        total(&outcome.counted.moves)
+    };
+    assert!(moved(OpKind::Alloc).refill_pages >= MANY.into());
+    assert_eq!(moved(OpKind::Direct), Moves { direct_pages: MANY.into(), ..Moves::default() });
 }
 
 /// The bulk allocator does not halve `free_count` (LB D.9), which single allocations do (LB E.6):

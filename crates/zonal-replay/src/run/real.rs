@@ -210,7 +210,7 @@ fn split(program: &Program) -> Vec<Vec<Step>> {
     let mut programs = vec![Vec::new(); program.cpus as usize];
     for (number, op) in (0..).zip(&program.ops) {
         let free = match op.kind {
-            OpKind::Alloc | OpKind::Bulk => false,
+            OpKind::Alloc | OpKind::Bulk | OpKind::Direct => false,
             OpKind::Free => true,
             OpKind::Split | OpKind::Refresh | OpKind::Change => continue,
         };
