@@ -110,6 +110,11 @@ impl Facts {
         again * 2 <= moved
     }
 
+    /// The zones of the kernel.
+    pub(crate) fn zones(&self) -> &ZoneMap {
+        self.alone.zones()
+    }
+
     /// Makes this moment the start.
     pub fn begin(&mut self) {
         self.start = self.list.len();

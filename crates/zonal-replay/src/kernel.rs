@@ -26,13 +26,15 @@ impl KernelMoves {
     /// What blocks tell; base pages, holds and bursts are the program's.
     pub(crate) fn new(facts: &Facts) -> KernelMoves {
         let mut kernel = KernelMoves::default();
+        // Without lists (LB E.1) the zone lock is taken for each block.
+        let has_lists = |order| facts.zones().has_lists(order);
         let facts = || facts.from(facts.start());
         kernel.traced_block_ns = traced_block_ns(facts());
         for fact in facts() {
             match fact.kind {
                 FactKind::Refill | FactKind::Drain => kernel.list_blocks += 1,
                 FactKind::Direct => kernel.direct_blocks += 1,
-                FactKind::Free if is_past_lists(fact.order) => kernel.direct_blocks += 1,
+                FactKind::Free if !has_lists(fact.order) => kernel.direct_blocks += 1,
                 _ => {}
             }
         }
@@ -65,9 +67,4 @@ fn traced_block_ns(facts: impl Iterator<Item = Fact>) -> Option<u64> {
     }
     let middle = gaps.len() / 2;
     (gaps.len() >= GAPS_MIN).then(|| *gaps.select_nth_unstable(middle).1)
-}
-
-/// Orders without per-CPU lists (LB E.1): the zone lock is taken for each block.
-fn is_past_lists(order: u8) -> bool {
-    order > 3 && order != 9
 }

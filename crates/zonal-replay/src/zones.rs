@@ -20,6 +20,8 @@ pub struct ZoneMap {
     zones: Vec<ZoneAt>,
     /// Node of each CPU, by position of the node in the description.
     cpu_nodes: Vec<u16>,
+    /// Order of a pageblock, and of a huge page, in the recorded kernel.
+    block_order: u8,
 }
 
 /// Where a zone lies.
@@ -115,12 +117,17 @@ impl ZoneMap {
                 }
             }
         }
-        ZoneMap { zones, cpu_nodes }
+        ZoneMap { zones, cpu_nodes, block_order: crate::build::page_rules(machine).block_order }
     }
 
     /// All zones.
     pub fn zones(&self) -> &[ZoneAt] {
         &self.zones
+    }
+
+    /// Whether blocks of this order go through the kernel's per-CPU lists (LB E.1).
+    pub(crate) fn has_lists(&self, order: u8) -> bool {
+        order <= 3 || order == self.block_order
     }
 
     /// The position of the zone that spans `pfn`.

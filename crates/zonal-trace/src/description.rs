@@ -193,7 +193,10 @@ impl MachineDescription {
     /// # Errors
     /// The first file that exists and cannot be read.
     pub fn read(source: &dyn Source, name: &str) -> Result<Self, TraceError> {
-        let meta = Meta::read(source)?.unwrap_or_default();
+        let mut meta = Meta::read(source)?.unwrap_or_default();
+        if meta.uname.is_none() {
+            meta.uname = uname(source)?;
+        }
         let zoneinfo = read_first(source, ZONEINFO, zoneinfo::parse)?.unwrap_or_default().zones;
         let buddyinfo = read_first(source, BUDDYINFO, buddyinfo::parse)?;
         let pagetypeinfo = read_first(source, PAGETYPEINFO, pagetypeinfo::parse)?;
@@ -326,6 +329,21 @@ const LISTED_MAX: u64 = 1 << 32;
 /// The third word of `Linux HOST RELEASE …`.
 fn release(uname: &str) -> Option<String> {
     uname.split_ascii_whitespace().nth(2).map(str::to_owned)
+}
+
+/// What `uname -a` or `uname -r` printed into a file, where a shell made the recording.
+fn uname(source: &dyn Source) -> Result<Option<String>, TraceError> {
+    let text = match read_text(source, "uname.txt") {
+        Err(error) if matches!(error.kind(), TraceErrorKind::Empty { .. }) => None,
+        other => other?,
+    };
+    let text = text.unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default().trim();
+    Ok(match line.split_ascii_whitespace().count() {
+        0 => None,
+        1 => Some(format!("Linux - {line}")),
+        _ => Some(line.to_owned()),
+    })
 }
 
 fn read_first<T>(

@@ -102,6 +102,18 @@ fn meta_describes_zones_and_start() {
     assert_eq!(start.zones[0].pagesets[0].count, 5);
 }
 
+/// A recording by a shell has no `meta.json`.
+#[test]
+fn the_release_is_that_of_uname_where_no_meta_tells_it() {
+    let release = |files: &[(&str, &str)]| read(files).unwrap().kernel_release;
+    let all = "Linux (none) 6.5.0-0.deb12.4-686-pae #1 SMP PREEMPT_DYNAMIC Debian i686 GNU/Linux\n";
+    assert_eq!(release(&[("uname.txt", all)]).as_deref(), Some("6.5.0-0.deb12.4-686-pae"));
+    assert_eq!(release(&[("uname.txt", "6.1.0-50-s390x\n")]).as_deref(), Some("6.1.0-50-s390x"));
+    let meta = ("meta.json", r#"{"uname": "Linux vm 6.18.44 #1 SMP x86_64"}"#);
+    assert_eq!(release(&[("uname.txt", all), meta]).as_deref(), Some("6.18.44"));
+    assert_eq!(release(&[("uname.txt", "\n")]), None);
+}
+
 #[test]
 fn a_damaged_file_is_named() {
     for (name, text, part) in [

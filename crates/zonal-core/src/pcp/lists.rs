@@ -6,7 +6,7 @@ use crate::types::{Migratetype, NR_MIGRATETYPES, NR_ORDERS, Order, PAGEBLOCK_ORD
 const NONE: u8 = u8::MAX;
 
 choice! {
-    /// How huge pages (order 9) are filed where pageblocks have types (LB E.1).
+    /// How huge pages are filed where pageblocks have types (LB E.1).
     #[derive(Default)]
     pub enum HugeLists {
         /// By type, like other orders; with orders 0 to 3 that makes 15 lists: 5.13 to 5.19.
@@ -58,8 +58,8 @@ pub struct ListMap {
 
 impl ListMap {
     /// The lists of `orders`, bit `o` for order `o`. With mobility grouping: Linux' order,
-    /// `3 * order + type` for orders 0 to 3, then order 9 as `huge` says. Without: one list per
-    /// order.
+    /// `3 * order + type` for orders 0 to 3, then the highest order as `huge` says: a huge page's,
+    /// which is 9 with pages of 4 KiB, 8 on s390x and 5 with 64 KiB. Without: one list per order.
     pub fn new(orders: u16, huge: HugeLists, grouping: bool) -> ListMap {
         use Migratetype::{Movable, Reclaimable, Unmovable};
         let mut map = ListMap {
@@ -74,12 +74,14 @@ impl ListMap {
             HugeLists::Together => &[&[Unmovable, Movable, Reclaimable]],
             HugeLists::ByMovable => &[&[Unmovable, Reclaimable], &[Movable]],
         };
-        for order in Order::all().filter(|order| orders & (1 << order.get()) != 0) {
+        let has = |order: &Order| orders & (1 << order.get()) != 0;
+        let highest = Order::all().filter(|order| *order <= PAGEBLOCK_ORDER && has(order)).max();
+        for order in Order::all().filter(has) {
             let lists: &[&[Migratetype]] = match order {
                 _ if order > PAGEBLOCK_ORDER => &[],
                 _ if !grouping => &[&[Unmovable]],
                 _ if order <= Order::COSTLY => &[&[Unmovable], &[Movable], &[Reclaimable]],
-                PAGEBLOCK_ORDER => huge,
+                _ if Some(order) == highest => huge,
                 _ => &[],
             };
             lists.iter().for_each(|types| map.add(order, types));
@@ -184,6 +186,20 @@ mod tests {
                 assert_eq!(order.get(), by_rule, "LB E.1: the order from the index");
             }
         }
+    }
+
+    /// Kernels whose huge pages are of another order than 9.
+    #[test]
+    fn the_highest_order_is_that_of_huge_pages() {
+        let order = |o| Order::new(o).unwrap();
+        for huge in [4, 5, 8] {
+            let map = ListMap::new(0b1111 | 1 << huge, HugeLists::ByMovable, true);
+            assert_eq!(map.len(), 14, "{huge}");
+            assert_eq!(map.get(order(huge), Migratetype::Unmovable), Some(12), "{huge}");
+            assert_eq!(map.get(order(huge), Migratetype::Movable), Some(13), "{huge}");
+            assert_eq!(map.get(PAGEBLOCK_ORDER, Migratetype::Movable), None, "{huge}");
+        }
+        assert_eq!(ListMap::new(0b1111, HugeLists::ByMovable, true).len(), 12);
     }
 
     #[test]

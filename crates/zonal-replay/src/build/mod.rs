@@ -39,6 +39,10 @@ const METADATA_BYTES_MAX: usize = 16 << 30;
 /// The recorded kernel's build gives its value, unless the caller set another.
 const SCALE_MAX: &str = "pcp.scale_max";
 
+/// Orders that have lists in each kernel since 5.13, and those of kernels with pages of 4 KiB.
+const SMALL_ORDERS: u16 = 0b1111;
+const ORDERS_LINUX: u16 = SMALL_ORDERS | 1 << 9;
+
 /// Plays all CPUs on one thread.
 #[derive(Debug)]
 pub struct Script {
@@ -157,6 +161,7 @@ impl Plan {
             });
         }
         let mut policy = policy.with_pages(page_rules(machine));
+        policy.pcp.orders = list_orders(policy.pcp.orders, policy.page.block_order);
         let asked = policy.changes().any(|change| change.setting.key == SCALE_MAX);
         let built_with = machine.flags.batch_scale_max.filter(|_| !asked);
         if let (true, Some(scale)) = (follows_linux(&policy), built_with) {
@@ -226,6 +231,16 @@ pub fn page_rules(machine: &MachineDescription) -> PageRules {
         // A description without a recording behind it.
         0 => PageRules::OWN,
         size => PageRules { shift: size.ilog2() as u8, block_order: machine.pageblock_order },
+    }
+}
+
+/// The orders that have lists in a kernel whose huge pages are of this order, that of its
+/// pageblocks (LB E.1), where a policy has Linux' lists. Orders above 9 have none in the core.
+fn list_orders(orders: u16, block_order: u8) -> u16 {
+    match block_order {
+        _ if orders != ORDERS_LINUX => orders,
+        10.. => SMALL_ORDERS,
+        order => SMALL_ORDERS | 1 << order,
     }
 }
 
@@ -338,6 +353,14 @@ fn distances(machine: &MachineDescription) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Pages of 4 KiB, s390x, pages of 64 KiB, and of 16 KiB on arm64.
+    #[test]
+    fn huge_pages_have_lists_of_the_kernels_own_order() {
+        let of = |block_order| list_orders(ORDERS_LINUX, block_order);
+        assert_eq!([9, 8, 5, 11].map(of), [0b10_0000_1111, 0b1_0000_1111, 0b10_1111, 0b1111]);
+        assert_eq!([1, 0b11_1111_1111].map(|orders| list_orders(orders, 5)), [1, 0b11_1111_1111]);
+    }
 
     #[test]
     fn a_boost_and_a_movable_zone_are_no_part_of_the_reserve() {

@@ -37,6 +37,10 @@ impl Alone {
         Alone { zones, taken: Vec::new() }
     }
 
+    pub(crate) fn zones(&self) -> &ZoneMap {
+        &self.zones
+    }
+
     /// Forgets what came before.
     pub(crate) fn restart(&mut self) {
         self.taken.clear();

@@ -10,9 +10,6 @@ use zonal_trace::{Event, EventKind};
 
 use crate::zones::ZoneMap;
 
-/// Orders with per-CPU lists (LB E.1): 0 to 3 and 9.
-pub(super) const PCP_ORDERS: u16 = 0b10_0000_1111;
-
 /// The counts of each CPU and zone.
 #[derive(Debug)]
 pub(super) struct FreeCounts {
@@ -34,9 +31,7 @@ impl FreeCounts {
             EventKind::Alloc { pfn: Some(pfn), order, .. } => (pfn, order, false),
             _ => return,
         };
-        let Some(zone) = zones.of(pfn).filter(|_| PCP_ORDERS & 1 << order.min(15) != 0) else {
-            return;
-        };
+        let Some(zone) = zones.of(pfn).filter(|_| zones.has_lists(order)) else { return };
         let most = self.most(zones.zones()[zone].batch);
         let count = self.count(event.cpu as usize, zone, zones);
         if !is_free {

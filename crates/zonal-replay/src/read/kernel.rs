@@ -36,7 +36,7 @@ use zonal_core::pcp::tuning::Tuning;
 use zonal_text::release::KernelRelease;
 use zonal_trace::{Event, EventKind, MachineDescription, Notice};
 
-use super::free_count::{FreeCounts, PCP_ORDERS};
+use super::free_count::FreeCounts;
 use crate::advise::policy_of;
 use crate::facts::alone::Alone;
 use crate::moves::MovesByPlace;
@@ -210,9 +210,7 @@ impl Watcher {
                     self.moves.entry(place).or_default().direct_pages += 1 << order;
                 }
             }
-            EventKind::Extfrag { pfn, alloc_order, .. }
-                if PCP_ORDERS & 1 << alloc_order.min(15) != 0 =>
-            {
+            EventKind::Extfrag { pfn, alloc_order, .. } if self.zones.has_lists(alloc_order) => {
                 self.refilled(event, pfn, alloc_order, true);
             }
             EventKind::PcpuDrain { pfn, order, .. } => self.drained(event, pfn, order),
