@@ -263,9 +263,6 @@ impl Packer {
     }
 }
 
-/// Pages of a pageblock, as a shift.
-const BLOCK_SHIFT: u32 = 9;
-
 /// A pageblock's type, as a trace shows it, from one event on.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -305,13 +302,16 @@ impl Fallen {
 pub struct BlockTypes {
     /// Of each pageblock, what says something new, the last first.
     blocks: HashMap<u64, Vec<Seen>>,
+    /// Order of a pageblock in the recorded kernel.
+    order: u8,
 }
 
 impl BlockTypes {
     /// What `facts` tell. They are looked at from the last to the first, so that what a page is
     /// allocated as is known where it was freed.
     pub fn new(facts: &Facts, scope: Scope) -> BlockTypes {
-        let mut types = BlockTypes::default();
+        let order = facts.zones().block_order();
+        let mut types = BlockTypes { blocks: HashMap::new(), order };
         // The type that a page is next allocated as, without having left its list.
         let mut allocated: ByPage<Option<(u8, u8)>> = ByPage::default();
         let mut fallen = Fallen::new(facts, scope);
@@ -320,7 +320,7 @@ impl BlockTypes {
         for at in (0..facts.len()).rev() {
             let fact = facts.get(at);
             // Up to 6.14 a refill's event may stand before that of its fallback.
-            let is_before_fallback = behind.take() == Some(fact.pfn >> BLOCK_SHIFT);
+            let is_before_fallback = behind.take() == Some(fact.pfn >> order);
             if !scope.has(&fact) {
                 continue;
             }
@@ -339,11 +339,11 @@ impl BlockTypes {
                     }
                 }
                 FactKind::Fallback => {
-                    behind = Some(fact.pfn >> BLOCK_SHIFT);
+                    behind = Some(fact.pfn >> order);
                     // A block above the pageblock order is claimed whole.
-                    let pages = 1_u64 << fact.broke.max(BLOCK_SHIFT as u8);
+                    let pages = 1_u64 << fact.broke.max(order);
                     let first = fact.pfn & !(pages - 1);
-                    for block in (first..first + pages).step_by(1 << BLOCK_SHIFT) {
+                    for block in (first..first + pages).step_by(1 << order) {
                         types.add(block, at, fact.was, fact.is);
                     }
                 }
@@ -356,7 +356,7 @@ impl BlockTypes {
     /// The type of a pageblock at an event before all those that it was told of so far.
     fn add(&mut self, pfn: u64, at: usize, was: u8, is: u8) {
         let seen = Seen { at: at as u32, was, is };
-        let all = self.blocks.entry(pfn >> BLOCK_SHIFT).or_default();
+        let all = self.blocks.entry(pfn >> self.order).or_default();
         match all.last_mut() {
             // What comes after says nothing new.
             Some(next) if next.is == is => *next = seen,
@@ -367,7 +367,7 @@ impl BlockTypes {
     /// The type of the pageblock of `pfn` right after event `at`; before its first event, the type
     /// that this event names as the former one. `None` if the trace never tells.
     pub fn at(&self, pfn: u64, at: usize) -> Option<Migratetype> {
-        let seen = &self.blocks.get(&(pfn >> BLOCK_SHIFT))?;
+        let seen = &self.blocks.get(&(pfn >> self.order))?;
         let later = seen.partition_point(|seen| seen.at as usize > at);
         let number = match seen.get(later) {
             Some(before) => before.is,
@@ -376,10 +376,15 @@ impl BlockTypes {
         Migratetype::new(number.into())
     }
 
+    /// Order of a pageblock.
+    pub fn order(&self) -> u8 {
+        self.order
+    }
+
     /// Every pageblock that the trace tells about, with its type at event `at`.
     pub fn all_at(&self, at: usize) -> impl Iterator<Item = (u64, Migratetype)> {
         self.blocks.keys().filter_map(move |block| {
-            let pfn = block << BLOCK_SHIFT;
+            let pfn = block << self.order;
             self.at(pfn, at).map(|mt| (pfn, mt))
         })
     }

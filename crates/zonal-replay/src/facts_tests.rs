@@ -36,6 +36,23 @@ fn the_next_event_of_a_page_is_found() {
     assert_eq!(facts.next(Scope::All), [Next::Is(FactKind::Batched), Next::Nothing, Next::Nothing]);
 }
 
+/// With pages of 64 KiB a pageblock has 32 of them.
+#[test]
+fn pageblocks_are_of_the_recorded_kernels_order() {
+    let mut machine = zonal_trace::samples::zlib_make_j4().unwrap().description().clone();
+    (machine.page_size, machine.pageblock_order) = (65536, 5);
+    let mut facts = Facts::new(false, ZoneMap::new(&machine));
+    for (time_ns, kind) in (0..).zip([refill(PFN, 0), refill(PFN + 32, 2)]) {
+        facts.see(&Event { time_ns, cpu: 0, pid: 0, kind });
+    }
+    let types = BlockTypes::new(&facts, Scope::All);
+    assert_eq!(types.at(PFN + 31, 1), Some(Migratetype::Unmovable));
+    assert_eq!(types.at(PFN + 32, 1), Some(Migratetype::Reclaimable));
+    assert_eq!(types.at(PFN + 64, 1), None);
+    let all: Vec<u64> = types.all_at(1).map(|(pfn, _)| pfn).collect();
+    assert!(all.contains(&PFN) && all.contains(&(PFN + 32)), "{all:?}");
+}
+
 #[test]
 fn a_pageblocks_type_is_told_before_and_after_it_changes() {
     let facts = facts(&[

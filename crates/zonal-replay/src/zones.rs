@@ -15,7 +15,7 @@ pub(crate) const TYPES: usize = 3;
 pub(crate) const TYPED: usize = 9;
 
 /// The populated zones of a recorded machine, by ascending page frame.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ZoneMap {
     zones: Vec<ZoneAt>,
     /// Node of each CPU, by position of the node in the description.
@@ -93,6 +93,14 @@ fn list_high(machine: &MachineDescription, zone: &ZoneDescription) -> u64 {
     sets.map(|set| set.high).max().unwrap_or(0)
 }
 
+impl Default for ZoneMap {
+    /// No zones, and pageblocks of the usual order.
+    fn default() -> ZoneMap {
+        let block_order = zonal_core::types::PageRules::OWN.block_order;
+        ZoneMap { zones: Vec::new(), cpu_nodes: Vec::new(), block_order }
+    }
+}
+
 impl ZoneMap {
     /// The zones of `machine`; none if it says nothing about zones.
     pub fn new(machine: &MachineDescription) -> ZoneMap {
@@ -123,6 +131,11 @@ impl ZoneMap {
     /// All zones.
     pub fn zones(&self) -> &[ZoneAt] {
         &self.zones
+    }
+
+    /// Order of a pageblock in the recorded kernel.
+    pub(crate) fn block_order(&self) -> u8 {
+        self.block_order
     }
 
     /// Whether blocks of this order go through the kernel's per-CPU lists (LB E.1).

@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, HashMap};
 use zonal_core::alloc::Allocator;
 use zonal_core::frame::Frames;
 use zonal_core::pcp::tune::PcpState;
-use zonal_core::types::{CpuId, Migratetype, Order, Pfn, ZoneId};
+use zonal_core::types::{CpuId, Migratetype, NR_MIGRATETYPES, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
 use zonal_trace::{MachineDescription, Pageset};
 
 pub use self::bounds::keep_boosted;
@@ -268,12 +268,23 @@ fn tag_pageblocks(rebuilt: &Rebuilt<'_>, program: &Program, map: &ZoneMap) {
     }
 }
 
-/// Gives pageblocks the types that the trace tells.
+/// Gives pageblocks the types that the trace tells: one that is several in the recorded kernel, that
+/// of most of them.
 fn tag_as_recorded(rebuilt: &Rebuilt<'_>, shown: &Shown, map: &ZoneMap) {
+    let mut told: BTreeMap<u64, [u32; NR_MIGRATETYPES]> = BTreeMap::new();
+    let own = PAGEBLOCK_ORDER.get() as u8;
     for (pfn, mt) in shown.types.all_at(shown.start) {
+        let first = pfn >> own;
+        let blocks = 1 << shown.types.order().saturating_sub(own);
+        (first..first + blocks).for_each(|block| told.entry(block).or_default()[mt.index()] += 1);
+    }
+    for (block, counts) in told {
+        let pfn = block << own;
         let Some(zone) = map.of(pfn.max(1)) else { continue };
         let frames = rebuilt.frames(zone);
-        if let Some(idx) = frames.index(Pfn(pfn)) {
+        let most = (0..NR_MIGRATETYPES).max_by_key(|mt| counts[*mt]);
+        let mt = most.and_then(|mt| Migratetype::new(mt as u32));
+        if let (Some(idx), Some(mt)) = (frames.index(Pfn(pfn)), mt) {
             frames.set_pageblock_type(idx, mt);
         }
     }
