@@ -19,7 +19,7 @@ pub use presets::PresetError;
 
 use crate::buddy::{FallbackRule, HighAtomicPolicy};
 use crate::pcp::depot::DepotPolicy;
-use crate::pcp::drain::DrainPolicy;
+use crate::pcp::drain::{Chunk, DrainPolicy};
 use crate::pcp::lists::{FreeLists, HugeLists, ListMap};
 use crate::pcp::owner::Pageblocks;
 use crate::pcp::size::{CacheSlice, HighFraction, SizeRule};
@@ -162,6 +162,16 @@ impl PcpPolicy {
     pub(crate) fn hold_pages(&self, left: PageCount, params: &PcpParams) -> PageCount {
         let pages = self.drain.bulk.pages(left, params);
         if self.hold == 0 { pages } else { pages.max(left.min(HOLD_PAGES)) }
+    }
+
+    /// What a hold that was to move `asked` pages and moved `freed`, whole blocks, counts for. Linux
+    /// goes by what it asked for, so that a huge page counts as a batch (LB E.7).
+    #[inline]
+    pub(crate) const fn held_pages(&self, asked: PageCount, freed: PageCount) -> PageCount {
+        match self.drain.bulk {
+            Chunk::Batch if self.hold == 0 => asked,
+            _ => freed,
+        }
     }
 
     /// The lists of one pcp: none where CPUs own pageblocks.

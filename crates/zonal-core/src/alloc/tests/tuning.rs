@@ -100,7 +100,7 @@ impl Plain {
         let mut left = i64::from(pages.min(self.state.count));
         let growing = self.drain.order.name() == "growing";
         let (mut at, mut share) = if growing { (0, 0) } else { (first, 0) };
-        while left > 0 {
+        while left > 0 && self.state.count > 0 {
             let in_batches = self.drain.bulk == Chunk::Batch;
             let hold = if in_batches { i64::from(self.params.batch) } else { left };
             let mut rest = left.min(hold);
@@ -130,8 +130,6 @@ impl Plain {
                     }
                 }
             }
-            // What the last block of a hold had too much counts for the next.
-            left += rest.min(0);
         }
     }
 
