@@ -6,11 +6,14 @@
 //!  s390x (big-endian)   and no membarrier for them: pools are in lock mode
 //!  FreeBSD, macOS,      the libraries are compiled as far as `cargo check` goes, and run nowhere
 //!  Windows
+//!  s390x                the program is compiled, as far as that, for a processor that not all of
+//!                       the crates it uses know
 //!  riscv32imac          the core is refused there, by one error that says what it lacks
 //! ```
 //! It installs nothing: what is missing is named with its package, and the row says SKIPPED.
 //! `--check` does only the last part, which is a step of continuous integration.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -88,6 +91,8 @@ const NOT_EMULATED: [&str; 7] = [
 /// zstd asks for Microsoft's compiler.
 const CHECKED: [&str; 3] =
     ["x86_64-unknown-freebsd", "aarch64-apple-darwin", "x86_64-pc-windows-gnu"];
+/// A processor that the program is compiled for, and that nothing else here has it for.
+const PROGRAM: (&str, &str) = ("s390x-unknown-linux-gnu", "zonal-cli");
 /// A target without 64-bit atomics.
 const REFUSED: &str = "riscv32imac-unknown-none-elf";
 /// The library that is not compiled for them: the bench is of Linux.
@@ -109,7 +114,7 @@ pub fn run(root: &Path, names: &[&str]) -> Result<bool> {
     Ok(record.end())
 }
 
-/// Compiles the libraries for systems that nothing runs on here.
+/// Compiles the libraries and the program for systems and processors that nothing runs on here.
 pub fn check(root: &Path) -> Result<bool> {
     let mut record = Record::begin(root, "cargo check");
     check_all(root, &mut record)?;
@@ -141,26 +146,38 @@ fn check_all(root: &Path, record: &mut Record) -> Result<()> {
     let libraries = libraries(root)?;
     let libraries = libraries.iter().filter(|library| *library != OF_LINUX);
     for triple in CHECKED {
-        let start = Instant::now();
-        if !can_have(root, triple) {
-            let missing = format!("SKIPPED: `rustup target add {triple}` does not work here");
-            record.row(triple, start, true, &missing);
-            continue;
-        }
-        // In the folder of the workspace, where macros and build scripts are compiled already.
-        let status = cargo(root)
-            .args(["check", "--quiet", "--target", triple])
-            .args(libraries.clone().flat_map(|library| ["-p", library]))
-            // The C of zstd is not compiled: that takes the system's own headers, and a check links
-            // nothing.
-            .env("CC", "true")
-            .env("AR", "true")
-            .env("RUSTFLAGS", "-Dwarnings")
-            .status()
-            .context("cannot start cargo check")?;
-        record.row(triple, start, status.success(), "cargo check of the libraries; nothing is run");
+        check_one(root, record, (triple, "the libraries"), libraries.clone())?;
     }
+    let (triple, program) = PROGRAM;
+    check_one(root, record, (triple, "the program"), std::iter::once(program))?;
     refuse(root, record)
+}
+
+fn check_one(
+    root: &Path,
+    record: &mut Record,
+    (triple, what): (&str, &str),
+    packages: impl Iterator<Item = impl AsRef<OsStr>>,
+) -> Result<()> {
+    let start = Instant::now();
+    if !can_have(root, triple) {
+        let missing = format!("SKIPPED: `rustup target add {triple}` does not work here");
+        record.row(triple, start, true, &missing);
+        return Ok(());
+    }
+    // In the folder of the workspace, where macros and build scripts are compiled already.
+    let mut check = cargo(root);
+    check.args(["check", "--quiet", "--target", triple]);
+    for package in packages {
+        check.arg("-p").arg(package);
+    }
+    // The C of zstd is not compiled: that takes the system's own headers, and a check links
+    // nothing.
+    let check = check.env("CC", "true").env("AR", "true").env("RUSTFLAGS", "-Dwarnings");
+    let status = check.status().context("cannot start cargo check")?;
+    let row = format!("cargo check of {what}; nothing is run");
+    record.row(triple, start, status.success(), &row);
+    Ok(())
 }
 
 /// Compiles the core for a target that it cannot run on, and expects the one error that says so.
