@@ -18,9 +18,9 @@ use std::borrow::Cow;
 use zonal_core::alloc::Sysctl;
 use zonal_trace::{MachineDescription, NodeDescription, PFN_LIMIT, PolledState, PolledZone};
 
-use crate::build::page_rules;
 use crate::settings::Settings;
 use crate::world::{Change, Changed};
+use crate::zones::page_rules;
 
 /// Least value of the fraction, apart from 0.
 const FRACTION_MIN: u64 = 8;

@@ -66,9 +66,11 @@ impl Scope {
 
 impl Facts {
     /// None yet. `rows`: pages of a block that are freed in a row are one free of it. A block that
-    /// went past the lists of one of these zones is [`Direct`](FactKind::Direct).
-    pub fn new(rows: bool, zones: ZoneMap) -> Facts {
-        Facts { packer: Packer::new(rows), alone: Alone::new(zones), ..Facts::default() }
+    /// went past the lists of one of these zones is [`Direct`](FactKind::Direct); a simulation's
+    /// events do not say so.
+    pub fn new(rows: bool, zones: ZoneMap, is_simulated: bool) -> Facts {
+        let (packer, alone) = (Packer::new(rows), Alone::new(zones, is_simulated));
+        Facts { packer, alone, ..Facts::default() }
     }
 
     /// Takes note of an event.

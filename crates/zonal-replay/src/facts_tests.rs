@@ -41,7 +41,7 @@ fn the_next_event_of_a_page_is_found() {
 fn pageblocks_are_of_the_recorded_kernels_order() {
     let mut machine = zonal_trace::samples::zlib_make_j4().unwrap().description().clone();
     (machine.page_size, machine.pageblock_order) = (65536, 5);
-    let mut facts = Facts::new(false, ZoneMap::new(&machine));
+    let mut facts = Facts::new(false, ZoneMap::new(&machine), false);
     for (time_ns, kind) in (0..).zip([refill(PFN, 0), refill(PFN + 32, 2)]) {
         facts.see(&Event { time_ns, cpu: 0, pid: 0, kind });
     }

@@ -1,6 +1,6 @@
 //! Which zone and node a recorded page frame is in.
 
-use zonal_core::types::{Migratetype, Order, ZoneKind};
+use zonal_core::types::{Migratetype, Order, PageRules, ZoneKind};
 use zonal_text::buddyinfo::BuddyInfo;
 use zonal_trace::{MachineDescription, Pageset, PolledState, PolledZone, ZoneDescription};
 
@@ -41,6 +41,16 @@ pub struct ZoneAt {
     pub batch: u64,
     /// The largest limit of a list that was recorded; 0 if unknown.
     pub list_high: u64,
+}
+
+/// The sizes that the recorded kernel's rules follow from. The model's pageblocks have 512 pages
+/// whatever they are; which pageblock a page is in matters where migratetypes mix.
+pub fn page_rules(machine: &MachineDescription) -> PageRules {
+    match machine.page_size {
+        // A description without a recording behind it.
+        0 => PageRules::OWN,
+        size => PageRules { shift: size.ilog2() as u8, block_order: machine.pageblock_order },
+    }
 }
 
 /// The core's kind for a zone of this name. Memory that a 32-bit kernel does not map for good
@@ -96,7 +106,7 @@ fn list_high(machine: &MachineDescription, zone: &ZoneDescription) -> u64 {
 impl Default for ZoneMap {
     /// No zones, and pageblocks of the usual order.
     fn default() -> ZoneMap {
-        let block_order = zonal_core::types::PageRules::OWN.block_order;
+        let block_order = PageRules::OWN.block_order;
         ZoneMap { zones: Vec::new(), cpu_nodes: Vec::new(), block_order }
     }
 }
@@ -125,7 +135,7 @@ impl ZoneMap {
                 }
             }
         }
-        ZoneMap { zones, cpu_nodes, block_order: crate::build::page_rules(machine).block_order }
+        ZoneMap { zones, cpu_nodes, block_order: page_rules(machine).block_order }
     }
 
     /// All zones.

@@ -164,8 +164,8 @@ impl PcpPolicy {
         if self.hold == 0 { pages } else { pages.max(left.min(HOLD_PAGES)) }
     }
 
-    /// What a hold that was to move `asked` pages and moved `freed`, whole blocks, counts for. Linux
-    /// goes by what it asked for, so that a huge page counts as a batch (LB E.7).
+    /// What a hold that was to move `asked` pages and moved `freed`, in whole blocks, counts for.
+    /// Linux goes by what it asked for, so that a huge page counts as a batch (LB E.7).
     #[inline]
     pub(crate) const fn held_pages(&self, asked: PageCount, freed: PageCount) -> PageCount {
         match self.drain.bulk {

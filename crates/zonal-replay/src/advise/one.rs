@@ -9,7 +9,6 @@ use super::cost::{HoldCost, Prices, WaitCheck};
 use super::row::{self, Row};
 use super::saving::ModelError;
 use super::verdict::{Case, Verdict};
-use crate::build::page_rules;
 use crate::error::ReplayError;
 use crate::error::chain;
 use crate::locks::LockWaits;
@@ -20,6 +19,7 @@ use crate::reclaim::{Reclaim, ReclaimCost, own_min_free};
 use crate::settings::Settings;
 use crate::unjudged::{NotJudged, ReclaimJudged};
 use crate::what_if::{Trial, WhatIf};
+use crate::zones::page_rules;
 
 /// What is said where nobody timed the recorded host's kernel.
 const UNMEASURED: &str = "blocks have the price of another machine; on the host where it was \

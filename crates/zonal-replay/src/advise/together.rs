@@ -7,10 +7,10 @@ use super::one::{Advice, AdvisedOn, Measured, Options, advise, measure};
 use super::row::{self, Row, median};
 use super::saving::{ModelError, Saving};
 use super::verdict::{Case, Verdict};
-use crate::build::page_rules;
 use crate::error::ReplayError;
 use crate::progress::Watch;
 use crate::settings::Settings;
+use crate::zones::page_rules;
 
 /// Machines with memory that differs by more than this share are two: memory may come and go.
 const MEMORY_MAX: f64 = 0.25;

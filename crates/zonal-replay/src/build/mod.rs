@@ -20,7 +20,7 @@ use zonal_core::machine::{Layout, Machine, ZoneSpec};
 use zonal_core::platform::{Platform, Step};
 use zonal_core::policy::{MinFreeRule, Policy};
 use zonal_core::sync::{LockWord, Wait};
-use zonal_core::types::{CpuId, NodeId, PageRules};
+use zonal_core::types::{CpuId, NodeId};
 use zonal_core::zone::state::Zone;
 use zonal_core::zone::watermark::{MovableMin, Watermark};
 use zonal_lab::records::Records;
@@ -28,7 +28,7 @@ use zonal_trace::MachineDescription;
 
 use crate::error::ReplayError;
 use crate::settings::Settings;
-use crate::zones::{ZoneAt, ZoneMap, kind_of};
+use crate::zones::{ZoneAt, ZoneMap, kind_of, page_rules};
 
 /// Cache that counts as one CPU's own where the recording says that it is large enough to keep a
 /// batch of free pages in (LB E.5), or says nothing: servers have that much.
@@ -222,16 +222,6 @@ impl Plan {
 pub struct Rebuilt<'a> {
     /// The allocator.
     pub allocator: Allocator<'a, Script>,
-}
-
-/// The sizes that the recorded kernel's rules follow from. The model's pageblocks have 512 pages
-/// whatever they are; which pageblock a page is in matters where migratetypes mix.
-pub fn page_rules(machine: &MachineDescription) -> PageRules {
-    match machine.page_size {
-        // A description without a recording behind it.
-        0 => PageRules::OWN,
-        size => PageRules { shift: size.ilog2() as u8, block_order: machine.pageblock_order },
-    }
 }
 
 /// The orders that have lists in a kernel whose huge pages are of this order, that of its

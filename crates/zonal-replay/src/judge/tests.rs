@@ -159,7 +159,7 @@ fn a_block_that_came_past_the_lists_is_told_where_it_was_handed_out() {
     let events = [refill(PFN, 1), refill(PFN + 1, 1), alloc(PFN, 1), refill(PFN + 9, 1)];
     let rest = [alloc(PFN + 9, 1), alloc(PFN + 1, 1)];
     let events: Vec<_> = events.into_iter().chain(rest).map(|event| (0, event)).collect();
-    let (verdict, told) = judge_facts(&events, true, |map| Facts::new(false, map.clone()));
+    let (verdict, told) = judge_facts(&events, true, |map| Facts::new(false, map.clone(), false));
     assert_eq!((verdict.judged, verdict.same_pfn, verdict.past_lists), (2, 2, 1));
     assert_eq!(told.past_lists, [4]);
 }

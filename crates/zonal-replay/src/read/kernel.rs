@@ -150,7 +150,7 @@ impl Watcher {
         let drain = pcp.map(|pcp| pcp.drain);
         let counts_frees = pcp.filter(|pcp| pcp.tuning.has(Tuning::Level9));
         Watcher {
-            alone: Alone::new(zones.clone()),
+            alone: Alone::new(zones.clone(), false),
             zones,
             drains_in_batches: drain.is_some_and(|drain| drain.bulk == Chunk::Batch),
             decays_in_batches: drain.is_some_and(|drain| drain.decay == Chunk::Batch),
@@ -168,7 +168,9 @@ impl Watcher {
 
     /// For a recording that may have moves alone: no allocation or free ends a hold there.
     pub fn of(zones: ZoneMap, machine: &MachineDescription) -> Watcher {
+        let alone = Alone::new(zones.clone(), machine.is_simulated);
         let watcher = Watcher::new(zones, machine.kernel_release.as_deref());
+        let watcher = Watcher { alone, ..watcher };
         match machine.has_moves_alone() {
             true => Watcher { gap_ns: GAP_OF_MOVES_NS, worker_gap_ns: GAP_OF_MOVES_NS, ..watcher },
             false => watcher,

@@ -128,7 +128,7 @@ pub fn facts(
     let mut begins = Begins::new(machine);
     let mut unjudged = Unjudged::default();
     let map = ZoneMap::new(machine);
-    let mut facts = Facts::new(frees_rows(machine), map.clone());
+    let mut facts = Facts::new(frees_rows(machine), map.clone(), machine.is_simulated);
     let mut world = World::new(&map);
     let mut locks = Locks::new(map);
     let mut others = Others::new(machine);

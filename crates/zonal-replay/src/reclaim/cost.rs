@@ -11,9 +11,9 @@ use super::waits::{Spent, Waits, percent};
 use super::wakes::{AskedFor, Wakes};
 use super::{HostTimes, MarksSaving, Share};
 use crate::advise::Saving;
-use crate::build::page_rules;
 use crate::readings;
 use crate::settings::Settings;
+use crate::zones::page_rules;
 
 /// Processor time to read a page of a file again, in ns: about, and at most. It depends on the
 /// device, the file system and the size of the blocks.

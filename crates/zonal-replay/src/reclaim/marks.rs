@@ -23,9 +23,8 @@ use zonal_core::zone::watermark::{
 use zonal_trace::{MachineDescription, PolledState, PolledZone, ZoneDescription};
 
 use super::wakes::Wakes;
-use crate::build::page_rules;
 use crate::settings::ratio_stored;
-use crate::zones::{kind_of, polled_zone};
+use crate::zones::{kind_of, page_rules, polled_zone};
 
 /// A zone whose free pages never came nearer to its high watermark than this part of it was not
 /// short of pages: its marks kept nothing free.

@@ -268,8 +268,8 @@ fn tag_pageblocks(rebuilt: &Rebuilt<'_>, program: &Program, map: &ZoneMap) {
     }
 }
 
-/// Gives pageblocks the types that the trace tells: one that is several in the recorded kernel, that
-/// of most of them.
+/// Gives pageblocks the types that the trace tells. One that is several in the recorded kernel gets
+/// that of most of them.
 fn tag_as_recorded(rebuilt: &Rebuilt<'_>, shown: &Shown, map: &ZoneMap) {
     let mut told: BTreeMap<u64, [u32; NR_MIGRATETYPES]> = BTreeMap::new();
     let own = PAGEBLOCK_ORDER.get() as u8;
