@@ -100,6 +100,7 @@ pub use judge::{BuddyDifferences, BuddyVerdict, ListDifferences, ListVerdict};
 pub use kernel::KernelMoves;
 pub use locks::{LockRow, LockWaits};
 pub use moves::{Moves, MovesByPlace, total};
+pub use others::OfOthers;
 pub use progress::{Phase, Progress, Watch, unwatched};
 pub use read::Watcher;
 pub use reclaim::{AskedFor, ReclaimCost};

@@ -12,8 +12,31 @@ pub struct Others {
     /// Threads of the command, once its fork was seen.
     own: HashSet<i32>,
     is_forked: bool,
-    allocs: u64,
-    of_others: u64,
+    all: Allocated,
+    of_others: Allocated,
+}
+
+/// Allocations, and their base pages.
+#[derive(Clone, Copy, Debug, Default)]
+struct Allocated {
+    blocks: u64,
+    pages: u64,
+}
+
+impl Allocated {
+    fn add(&mut self, order: u8) {
+        self.blocks += 1;
+        self.pages += 1 << order;
+    }
+}
+
+/// The share of others in what was allocated, in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OfOthers {
+    /// Of the allocations, each counted once.
+    pub allocs_percent: f64,
+    /// Of their pages.
+    pub pages_percent: f64,
 }
 
 impl Others {
@@ -35,19 +58,23 @@ impl Others {
                     false => self.own.remove(&child),
                 };
             }
-            EventKind::Alloc { pfn: Some(_), .. } if self.is_forked => {
-                self.allocs += 1;
-                self.of_others += u64::from(!self.own.contains(&event.pid));
+            EventKind::Alloc { pfn: Some(_), order, .. } if self.is_forked => {
+                self.all.add(order);
+                if !self.own.contains(&event.pid) {
+                    self.of_others.add(order);
+                }
             }
             _ => {}
         }
     }
 
-    /// The others' share of the allocations, in percent; `None` where the command is not known.
-    pub fn percent(&self) -> Option<f64> {
-        let is_known = self.is_forked && self.allocs > 0;
-        let percent = self.of_others as f64 * 100.0 / self.allocs.max(1) as f64;
-        is_known.then_some((percent * 10.0).round() / 10.0)
+    /// The others' share; `None` where the command is not known.
+    pub fn share(&self) -> Option<OfOthers> {
+        let percent = |part: u64, whole: u64| (part as f64 * 1000.0 / whole as f64).round() / 10.0;
+        (self.is_forked && self.all.blocks > 0).then(|| OfOthers {
+            allocs_percent: percent(self.of_others.blocks, self.all.blocks),
+            pages_percent: percent(self.of_others.pages, self.all.pages),
+        })
     }
 }
 
@@ -63,11 +90,33 @@ mod tests {
         for (time_ns, pid, kind) in events {
             others.see(&Event { time_ns: *time_ns, cpu: 0, pid: *pid, kind: kind.clone() });
         }
-        others.percent()
+        others.share().map(|share| share.allocs_percent)
     }
 
     fn alloc() -> EventKind {
-        EventKind::Alloc { pfn: Some(1), order: 0, migratetype: 1, gfp: 0 }
+        block(0)
+    }
+
+    fn block(order: u8) -> EventKind {
+        EventKind::Alloc { pfn: Some(1), order, migratetype: 1, gfp: 0 }
+    }
+
+    #[test]
+    fn a_few_blocks_of_the_command_can_be_most_of_the_pages() {
+        let machine = MachineDescription { command_pid: Some(2), ..Default::default() };
+        let mut others = Others::new(&machine);
+        let events = [
+            (1, EventKind::Fork { child: 2 }),
+            (2, block(9)),
+            (7, block(0)),
+            (7, block(1)),
+            (7, block(0)),
+        ];
+        for (pid, kind) in events {
+            others.see(&Event { time_ns: 1, cpu: 0, pid, kind });
+        }
+        let share = OfOthers { allocs_percent: 75.0, pages_percent: 0.8 };
+        assert_eq!(others.share(), Some(share));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::hotplug::hotplug;
 use crate::judge::{self, Judged};
 use crate::kernel::KernelMoves;
 use crate::locks::LockWaits;
+use crate::others::OfOthers;
 use crate::program::Program;
 use crate::progress::Watch;
 use crate::read::{self, ReadOptions};
@@ -274,7 +275,7 @@ impl<'r> Replay<'r> {
         altered.lost_ns.into_iter().for_each(|from_ns| unjudged.lost(from_ns));
         let not_judged = unjudged.finish((program.start_ns, program.span_ns.1), reclaimed);
         let lock_waits = locks.finish(machine.flags.lock_waits);
-        let of_others_percent = others.percent();
+        let of_others = others.share();
         let seconds = program.span_ns.1.saturating_sub(program.start_ns) as f64 / 1e9;
         let known = (machine, &settings);
         let span = (program.start_ns, seconds);
@@ -288,7 +289,7 @@ impl<'r> Replay<'r> {
             kernel,
             not_judged,
             lock_waits,
-            of_others_percent,
+            of_others,
             reclaim,
         })
     }
@@ -316,6 +317,6 @@ pub(crate) struct Prepared {
     pub kernel: KernelMoves,
     pub not_judged: Vec<NotJudged>,
     pub lock_waits: Option<LockWaits>,
-    pub of_others_percent: Option<f64>,
+    pub of_others: Option<OfOthers>,
     pub reclaim: Option<Reclaim>,
 }

@@ -18,6 +18,7 @@ use crate::fidelity;
 use crate::kernel::KernelMoves;
 use crate::locks::LockWaits;
 use crate::moves::{Moves, total};
+use crate::others::OfOthers;
 use crate::program::Program;
 use crate::progress::Watch;
 use crate::reclaim::{Reclaim, Stays, stays};
@@ -43,7 +44,7 @@ pub struct WhatIf<'r> {
     not_judged: Vec<NotJudged>,
     reclaim_judged: Vec<ReclaimJudged>,
     lock_waits: Option<LockWaits>,
-    of_others_percent: Option<f64>,
+    of_others: Option<OfOthers>,
     reclaim: Option<Reclaim>,
     kernel: KernelMoves,
 }
@@ -166,7 +167,7 @@ impl<'r> WhatIf<'r> {
             not_judged,
             reclaim_judged: Vec::new(),
             lock_waits,
-            of_others_percent: prepared.of_others_percent,
+            of_others: prepared.of_others,
             // Of a part, the counters of the whole say nothing.
             reclaim: prepared.reclaim.filter(|_| limit.is_none()),
             kernel,
@@ -257,9 +258,9 @@ impl<'r> WhatIf<'r> {
         seen.chain(self.settings.altered_unseen(is_told))
     }
 
-    /// Share of the allocations that others than the recorded command made, in percent.
-    pub fn of_others_percent(&self) -> Option<f64> {
-        self.of_others_percent
+    /// What others than the recorded command allocated.
+    pub fn of_others(&self) -> Option<OfOthers> {
+        self.of_others
     }
 
     /// What reclaim did, where the recording says it.

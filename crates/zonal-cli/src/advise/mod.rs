@@ -218,7 +218,7 @@ fn figures(
     waits + &reclaim.map(|cost| reclaim_line(how, cost)).unwrap_or_default()
 }
 
-/// From this share of others on, in percent, a verdict is rather of them than of the recorded
+/// From this share of others in the pages on, in percent, a verdict is rather of them than of the recorded
 /// command.
 const MOST: f64 = 50.0;
 
@@ -226,11 +226,12 @@ const MOST: f64 = 50.0;
 fn of_others(advice: &Advice) -> String {
     let of_most = |percent: f64| {
         format!(
-            "{percent:.1} % of the allocations are of others than the recorded command: this says \
-             more of them than of it\n"
+            "{percent:.1} % of the allocated pages are of others than the recorded command: this \
+             says more of them than of it\n"
         )
     };
-    advice.of_others_percent.filter(|percent| *percent >= MOST).map(of_most).unwrap_or_default()
+    let percent = advice.of_others_pages_percent.filter(|percent| *percent >= MOST);
+    percent.map(of_most).unwrap_or_default()
 }
 
 /// What to do, and how far the model is off.

@@ -97,7 +97,7 @@ fn a_verdict_that_is_rather_of_others_says_so_beside_it() {
     // The recorded command, and a process that its recorder forked before.
     let (own, other) = (second_line("17350"), second_line("17348"));
     assert!(own.starts_with("model against the kernel on this recording"), "{own}");
-    let (share, rest) = other.split_once(" % of the allocations are of others").unwrap();
+    let (share, rest) = other.split_once(" % of the allocated pages are of others").unwrap();
     assert!((50.0..=100.0).contains(&share.parse::<f64>().unwrap()), "{other}");
     assert!(rest.ends_with("this says more of them than of it"), "{other}");
 }

@@ -256,6 +256,8 @@ class AdvisedOn:
     """Its allocations."""
     of_others_percent: Optional[float]
     """Of them, the share of others than the recorded command, in percent."""
+    of_others_pages_percent: Optional[float]
+    """The same share of their pages."""
 
 
 @dataclass(frozen=True)
@@ -308,6 +310,8 @@ class Advice(Result):
     """Share of the allocations that others than the recorded command made, in percent; ``None``
     where the recording is of no command, or does not tell its process.
     """
+    of_others_pages_percent: Optional[float]
+    """The same share of their pages."""
     recordings: List[AdvisedOn]
     """What each recording says by itself."""
     trace: str

@@ -77,6 +77,8 @@ pub struct Advice {
     /// Share of the allocations that others than the recorded command made, in percent; `None`
     /// where the recording is of no command, or does not tell its process.
     pub of_others_percent: Option<f64>,
+    /// The same share of their pages.
+    pub of_others_pages_percent: Option<f64>,
     /// What each recording says by itself.
     pub recordings: Vec<AdvisedOn>,
     /// The recording; of several, their names.
@@ -143,6 +145,8 @@ pub struct AdvisedOn {
     pub allocs: u64,
     /// Of them, the share of others than the recorded command, in percent.
     pub of_others_percent: Option<f64>,
+    /// The same share of their pages.
+    pub of_others_pages_percent: Option<f64>,
 }
 
 impl Advice {
@@ -172,6 +176,7 @@ impl Advice {
             seconds: advice.seconds,
             allocs: advice.allocs,
             of_others_percent: advice.of_others_percent,
+            of_others_pages_percent: advice.of_others_pages_percent,
         }
     }
 }
@@ -254,7 +259,8 @@ pub(super) fn measure(
         model_error_percent: error,
         not_judged: what_if.not_judged().to_vec(),
         reclaim_judged: what_if.reclaim_judged().to_vec(),
-        of_others_percent: what_if.of_others_percent(),
+        of_others_percent: what_if.of_others().map(|share| share.allocs_percent),
+        of_others_pages_percent: what_if.of_others().map(|share| share.pages_percent),
         recordings: Vec::new(),
         trace: machine.name.clone(),
         kernel_release: machine.kernel_release.clone(),
@@ -341,9 +347,11 @@ fn remarks(what_if: &WhatIf<'_>, machine: &MachineDescription, settings: &Settin
         let elsewhere = what_if.allocs_elsewhere();
         notes.push(format!("{elsewhere} allocations of the trace went to another node"));
     }
-    if let Some(percent) = what_if.of_others_percent() {
+    if let Some(share) = what_if.of_others() {
         notes.push(format!(
-            "{percent:.1} % of the allocations are of others than the recorded command"
+            "{:.1} % of the allocations, {:.1} % of their pages, are of others than the recorded \
+             command",
+            share.allocs_percent, share.pages_percent
         ));
     }
     notes.extend(what_if.written());

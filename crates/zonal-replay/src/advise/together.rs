@@ -130,7 +130,10 @@ fn together(all: &[Measured]) -> Advice {
         false => case.decide(&rows),
     };
     let names: Vec<&str> = recordings.iter().map(|one| one.trace.as_str()).collect();
-    let of_others: Vec<f64> = known.iter().filter_map(|one| one.advice.of_others_percent).collect();
+    let of_others = |percent: fn(&Advice) -> Option<f64>| {
+        let all: Vec<f64> = known.iter().filter_map(|one| percent(&one.advice)).collect();
+        (!all.is_empty()).then(|| median(all.into_iter()))
+    };
     // At least two were measured, and one part of them is not empty.
     let first = &known[0].advice;
     let is_one_cost = known.iter().all(|one| one.advice.cost == first.cost);
@@ -149,7 +152,8 @@ fn together(all: &[Measured]) -> Advice {
         model_error_percent: case.error,
         not_judged: Vec::new(),
         reclaim_judged: Vec::new(),
-        of_others_percent: (!of_others.is_empty()).then(|| median(of_others.iter().copied())),
+        of_others_percent: of_others(|advice| advice.of_others_percent),
+        of_others_pages_percent: of_others(|advice| advice.of_others_pages_percent),
         trace: names.join(", "),
         kernel_release: first.kernel_release.clone(),
         policy: first.policy,
