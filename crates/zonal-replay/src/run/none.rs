@@ -97,10 +97,11 @@ pub fn replay(
     if build::follows_linux(&policy) {
         notes.extend(start::keep_boosted(&rebuilt, description, map));
     }
+    let as_recorded = start::bounds(&rebuilt);
     for (sysctl, value) in sysctls {
         rebuilt.allocator.set(*sysctl, *value)?;
     }
-    start::warm_up(&rebuilt, &started.warm);
+    notes.extend(start::warm_up(&rebuilt, started.warm, &as_recorded));
     notes.extend(settings.altered_unseen(|sysctl| is_set(&program.changes, sysctl)));
     notes.extend(validate(&rebuilt).map(|fault| format!("before the replay: {fault}")));
     let (before, free_before) = (count(&rebuilt), rebuilt.allocator.free_pages());

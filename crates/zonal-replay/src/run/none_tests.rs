@@ -27,6 +27,16 @@ fn played_by(
     machine: &MachineDescription,
     make: impl FnOnce(Slot, u64) -> (Vec<Slot>, Vec<Op>),
 ) -> Outcome {
+    played_under(&[], policy, machine, make)
+}
+
+/// With settings over the recorded ones.
+fn played_under(
+    sysctls: &[(Sysctl, i64)],
+    policy: Policy,
+    machine: &MachineDescription,
+    make: impl FnOnce(Slot, u64) -> (Vec<Slot>, Vec<Op>),
+) -> Outcome {
     let recording = samples::zlib_make_j4().unwrap();
     let map = ZoneMap::new(machine);
     let replay = Replay::new(&recording).policy(policy);
@@ -40,6 +50,7 @@ fn played_by(
     let settings = Settings::of(&recording).unwrap();
     let known = (&told, &shown, &settings);
     let setup = Setup::new(policy, Recorded::default(), &program, known);
+    let setup = Setup { sysctls, ..setup };
     super::replay(machine, &map, &program, setup, &mut unwatched).unwrap().0
 }
 
@@ -208,4 +219,33 @@ fn lists_have_the_bound_that_was_computed_while_their_zone_was_boosted() {
     }
     // Where limits move and no bound is told, a limit says nothing of it.
     assert_eq!(with_bound(Policy::LINUX_6_12, most, false).0, 0);
+}
+
+/// Lists that hold much when a recording starts held less under a setting that keeps them short, so
+/// they give nothing back that its run would not.
+#[test]
+fn lists_hold_no_more_at_the_start_than_a_setting_that_is_tried_lets_them() {
+    const HELD: u64 = 20_000;
+    let mut machine = samples::zlib_make_j4().unwrap().description().clone();
+    let zones = machine.start.iter_mut().flat_map(|start| &mut start.zones);
+    for zone in zones.filter(|zone| zone.kind == "Normal") {
+        for set in zone.pagesets.iter_mut().filter(|set| set.cpu == 0) {
+            *set = Pageset { count: HELD, high: 40_000, ..*set };
+        }
+    }
+    let run = |sysctls: &[(Sysctl, i64)]| {
+        let outcome = played_under(sysctls, Policy::LINUX_6_18, &machine, |own, time_ns| {
+            let op = |kind| Op { time_ns, slot: 0, cpu: 0, kind };
+            (vec![own], [op(OpKind::Alloc), op(OpKind::Free)].repeat(1000))
+        });
+        assert_eq!((outcome.faults, outcome.failed), (Vec::new(), 0));
+        let notes = outcome.notes.iter().filter(|note| note.contains("as much room")).count();
+        let moves = total(&outcome.counted.moves);
+        (notes, moves.drain_pages.saturating_sub(moves.refill_pages))
+    };
+    assert_eq!(run(&[]), (0, 0));
+    assert_eq!(run(&[(Sysctl::HighFraction, 8)]), (0, 0), "with more room");
+    // Full lists give back a batch or so when the first page comes.
+    let (notes, given_back) = run(&[(Sysctl::HighFraction, 1000)]);
+    assert!(notes == 1 && given_back < 500, "{notes}, {given_back}");
 }

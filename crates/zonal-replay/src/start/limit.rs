@@ -28,6 +28,15 @@ impl Limit {
             _ => high,
         }
     }
+
+    /// The most that lists can hold at the start under bounds that a setting makes others than
+    /// they are without it. What is more has gone back to the buddy before.
+    pub(super) fn room(self, without: (u32, u32), now: (u32, u32)) -> Option<u32> {
+        let (min, max) = now;
+        let limit = self.under(now);
+        // As the kernel does it: a lower bound above the upper one counts for nothing (LB E.4).
+        (without != now).then(|| if limit >= max { max } else { limit.max(min) })
+    }
 }
 
 #[cfg(test)]
@@ -54,6 +63,19 @@ mod tests {
         assert_eq!(under(905, (905, 4_000), (100, 4_000)), 100);
         // Recorded under a `min_free_kbytes` of 4 GiB: the lower bound is above the upper one.
         assert_eq!(under(438_725, (573_027, 337_885), (8_380, 337_885)), 8_380);
+    }
+
+    #[test]
+    fn lists_hold_no_more_than_their_limit_under_other_bounds() {
+        let (then, small, large) = ((10_089, 337_885), (2_691, 2_691), (42_000, 42_000));
+        let tuned = Limit { high: 40_819, bounds: Some(then) };
+        assert_eq!(tuned.room(then, then), None, "as recorded");
+        assert_eq!(tuned.room(then, small), Some(2_691));
+        assert_eq!(tuned.room(then, large), Some(42_000));
+        // Half the lower bound: what tuning had added to it stays.
+        assert_eq!(tuned.room(then, (5_000, 337_885)), Some(5_000 + 40_819 - 10_089));
+        let untold = Limit { high: 40_819, bounds: None };
+        assert_eq!(untold.room(then, small), Some(2_691));
     }
 
     #[test]

@@ -35,6 +35,7 @@ use zonal_core::alloc::Allocator;
 use zonal_core::frame::Frames;
 use zonal_core::pcp::tune::PcpState;
 use zonal_core::types::{CpuId, Migratetype, NR_MIGRATETYPES, Order, PAGEBLOCK_ORDER, Pfn, ZoneId};
+use zonal_core::zone::state::Zone;
 use zonal_trace::{MachineDescription, Pageset};
 
 pub use self::bounds::keep_boosted;
@@ -175,14 +176,32 @@ pub struct Warm {
     pages: Vec<(u64, usize)>,
 }
 
+/// The bounds of each zone's lists.
+pub fn bounds(rebuilt: &Rebuilt<'_>) -> Vec<(u32, u32)> {
+    let zones = rebuilt.allocator.zones().iter();
+    let sizes = zones.map(Zone::pcp_sizes);
+    sizes.map(|(_, min, max)| (min, max)).collect()
+}
+
 /// Moves the pages that lists held at the start there. Call it after the limits were set up.
-pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
+/// `as_recorded` are the bounds without the settings that are tried; where these leave lists less
+/// room, what they cannot hold has gone back to the buddy before the start. Returns a remark on
+/// such pages.
+pub fn warm_up(
+    rebuilt: &Rebuilt<'_>,
+    warm: Vec<Warm>,
+    as_recorded: &[(u32, u32)],
+) -> Option<String> {
     let allocator = &rebuilt.allocator;
     let scale_max = allocator.policy().pcp.scale_max;
-    for Warm { zone, cpu, high, alloc_factor, pages } in warm {
-        let pcp = allocator.pcp(*zone, *cpu);
+    let mut given_back = 0;
+    for (Warm { zone, cpu, high, alloc_factor, mut pages }, now) in with_bounds(rebuilt, warm) {
+        let pcp = allocator.pcp(zone, cpu);
         let record = &allocator.zones()[zone.0 as usize];
-        let Some(mut closed) = rebuilt.raw().close(*zone, *cpu) else { continue };
+        if let Some(room) = high.room(as_recorded[zone.0 as usize], now) {
+            given_back += give_back(rebuilt, (zone, cpu), &mut pages, room);
+        }
+        let Some(mut closed) = rebuilt.raw().close(zone, cpu) else { continue };
         for list in 0..allocator.tables().lists().len() {
             let of_list = |page: &&(u64, usize)| page.1 == list;
             let count = pages.iter().filter(of_list).count() as u32;
@@ -202,16 +221,66 @@ pub fn warm_up(rebuilt: &Rebuilt<'_>, warm: &[Warm]) {
             }
             closed.refilled(list, sink);
         }
-        let alloc_factor = (*alloc_factor).min(scale_max.into()) as u8;
-        let (_, min, max) = record.pcp_sizes();
-        let (count, high) = (closed.count().get(), high.under((min, max)));
-        let state = PcpState { count, high, alloc_factor, ..closed.state() };
-        closed.set_state(&state);
+        let alloc_factor = alloc_factor.min(scale_max.into()) as u8;
+        let (count, high) = (closed.count().get(), high.under(now));
+        closed.set_state(&PcpState { count, high, alloc_factor, ..PcpState::default() });
         drop(closed);
-        if !pages.is_empty() && record.node() != allocator.node_of(*cpu) {
-            arm_expiry(allocator, *zone, *cpu);
+        if !pages.is_empty() && record.node() != allocator.node_of(cpu) {
+            arm_expiry(allocator, zone, cpu);
         }
     }
+    (given_back > 0).then(|| {
+        format!(
+            "{given_back} pages that lists held at the start of the recording are free here: these \
+             settings do not leave lists as much room"
+        )
+    })
+}
+
+/// With the bounds that lists have now.
+fn with_bounds(rebuilt: &Rebuilt<'_>, warm: Vec<Warm>) -> impl Iterator<Item = (Warm, (u32, u32))> {
+    let bounds = bounds(rebuilt);
+    warm.into_iter().map(move |lists| {
+        let own = bounds[lists.zone.0 as usize];
+        (lists, own)
+    })
+}
+
+/// Frees what a CPU's lists cannot hold, the coldest of the fullest list first, as drains behind
+/// frees to it do (LB E.8). Returns how many pages that are.
+fn give_back(
+    rebuilt: &Rebuilt<'_>,
+    (zone, cpu): (ZoneId, CpuId),
+    pages: &mut Vec<(u64, usize)>,
+    room: u32,
+) -> u64 {
+    let allocator = &rebuilt.allocator;
+    let lists = allocator.tables().lists();
+    let size = |list: usize| lists.of(list).0.pages();
+    let mut held = vec![0; lists.len()];
+    pages.iter().for_each(|(_, list)| held[*list] += size(*list));
+    let mut excess = held.iter().sum::<u64>().saturating_sub(room.into());
+    let mut left = vec![0; lists.len()];
+    while excess > 0 {
+        let Some(fullest) = (0..lists.len()).max_by_key(|list| held[*list]) else { break };
+        held[fullest] -= size(fullest);
+        left[fullest] += 1;
+        excess = excess.saturating_sub(size(fullest));
+    }
+    let mut freed = 0;
+    let mut kept = Vec::new();
+    allocator.platform().turn(cpu.0, 0, true);
+    for &(pfn, list) in pages.iter().rev() {
+        let is_freed = left[list] > 0 && allocator.free(Pfn(pfn), lists.of(list).0).is_ok();
+        match is_freed {
+            true => (left[list], freed) = (left[list] - 1, freed + size(list)),
+            false => kept.push((pfn, list)),
+        }
+    }
+    allocator.drain(zone, cpu);
+    kept.reverse();
+    *pages = kept;
+    freed
 }
 
 /// A CPU that holds pages of another node's zone is emptied a batch each three seconds, and each
