@@ -74,14 +74,13 @@ impl ListMap {
             HugeLists::Together => &[&[Unmovable, Movable, Reclaimable]],
             HugeLists::ByMovable => &[&[Unmovable, Reclaimable], &[Movable]],
         };
-        let has = |order: &Order| orders & (1 << order.get()) != 0;
-        let highest = Order::all().filter(|order| *order <= PAGEBLOCK_ORDER && has(order)).max();
-        for order in Order::all().filter(has) {
+        let highest = (orders & ((2 << PAGEBLOCK_ORDER.get()) - 1)).checked_ilog2();
+        for order in Order::all().filter(|order| orders & (1 << order.get()) != 0) {
             let lists: &[&[Migratetype]] = match order {
                 _ if order > PAGEBLOCK_ORDER => &[],
                 _ if !grouping => &[&[Unmovable]],
                 _ if order <= Order::COSTLY => &[&[Unmovable], &[Movable], &[Reclaimable]],
-                _ if Some(order) == highest => huge,
+                _ if highest == Some(order.get()) => huge,
                 _ => &[],
             };
             lists.iter().for_each(|types| map.add(order, types));

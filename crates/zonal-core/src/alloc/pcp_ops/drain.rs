@@ -151,7 +151,7 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
             run: 0,
         };
         let mut freed = PageCount::ZERO;
-        while !left.is_zero() && !self.closed.count().is_zero() {
+        while !left.is_zero() {
             self.begin_hold(&mut drain, left);
             let mut locked = ops.lock();
             while self.next_list(&mut drain) {
@@ -171,7 +171,8 @@ impl<'a, P: Platform> PcpOps<'_, 'a, P> {
                 break;
             }
             freed += drain.freed;
-            left = left.saturating_sub(ops.on.policy().pcp.held_pages(drain.pages, drain.freed));
+            let held = ops.on.policy().pcp.held_pages(drain.pages, drain.freed);
+            left = left.saturating_sub(held).min(self.closed.count());
         }
         ops.on.platform.cost(Step::Moved { zone: ops.zone.id, pages: freed.get() });
         freed
