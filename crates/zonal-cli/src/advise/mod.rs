@@ -218,8 +218,8 @@ fn figures(
     waits + &reclaim.map(|cost| reclaim_line(how, cost)).unwrap_or_default()
 }
 
-/// From this share of others in the pages on, in percent, a verdict is rather of them than of the recorded
-/// command.
+/// From this share of others in the pages on, in percent, a verdict is rather of them than of the
+/// recorded command.
 const MOST: f64 = 50.0;
 
 /// Says so beside the verdict; a smaller share is a note.

@@ -220,7 +220,6 @@ pub(super) fn measure(
     let (cost, seconds) = (HoldCost::of_recording(machine)?, what_if.seconds());
     let base = Trial { policy, sysctls: Vec::new(), cpus: 1 };
     let as_recorded = what_if.run(&base, watch)?;
-    let faults = as_recorded.faults.clone();
     let error = error_of(machine, &as_recorded.judged, &what_if.kernel().judged);
     let prices = Prices::new(cost, &what_if, &as_recorded);
     let contention = prices.contention(&as_recorded, 1, seconds);
@@ -243,7 +242,7 @@ pub(super) fn measure(
     notes.extend(case.wrong.clone());
     notes.extend(remarks(&what_if, machine, &settings));
     notes.extend(unmeasured(&prices.cost, machine));
-    notes.extend(faults.iter().map(|fault| format!("FAILED: {fault}")));
+    notes.extend(as_recorded.faults.iter().map(|fault| format!("FAILED: {fault}")));
     let advice = Advice {
         schema_version: 2,
         verdict: Verdict::NotKnown,
@@ -273,7 +272,7 @@ pub(super) fn measure(
         recorded,
         changes: rows,
         notes,
-        faults,
+        faults: as_recorded.faults,
     };
     Ok(Measured { advice, case })
 }
