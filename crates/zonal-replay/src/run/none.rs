@@ -234,9 +234,12 @@ impl Run<'_, '_> {
         if self.explain == Some(number) {
             outcome.explained = Some(explain::explain(self.rebuilt, number, op, &request));
         }
-        let kernel_zone = self.map.of(slot.pfn).filter(|_| op.kind == OpKind::Direct);
-        let _closed = closed(self.rebuilt, kernel_zone, op.cpu);
-        match watch.time(|| allocator.alloc(request)) {
+        let zone = self.map.of(slot.pfn).filter(|_| op.kind == OpKind::Direct);
+        let found = match zone {
+            Some(zone) => watch.time(|| past_lists(self.rebuilt, (zone, op.cpu), request)),
+            None => watch.time(|| allocator.alloc(request)),
+        };
+        match found {
             Ok(pfn) => self.allocated(op.slot, pfn, expected, placement),
             Err(error) => self.refused(&error),
         }
@@ -374,6 +377,25 @@ impl Run<'_, '_> {
             Err(error) => self.fault(format!("a free was refused: {error}")),
         }
     }
+}
+
+/// A block for a call that finds the lists of its CPU in use. Where it would have to wait for
+/// memory, which empties all lists, whoever is at these leaves them first.
+fn past_lists(
+    rebuilt: &Rebuilt<'_>,
+    (zone, cpu): (usize, u16),
+    request: Request,
+) -> Result<Pfn, AllocError> {
+    let in_use = closed(rebuilt, Some(zone), cpu);
+    let waits = request.gfp.contains(Gfp::DIRECT_RECLAIM);
+    let gfp = match waits {
+        // With no more rights than one that waits: not those of one that cannot.
+        true => request.gfp.without(Gfp::DIRECT_RECLAIM) | Gfp::NOMEMALLOC,
+        false => request.gfp,
+    };
+    let found = rebuilt.allocator.alloc(Request { gfp, ..request });
+    drop(in_use);
+    if found.is_ok() || !waits { found } else { rebuilt.allocator.alloc(request) }
 }
 
 /// Who was interrupted by this call, or lost its CPU to it, is at the lists of this zone.
