@@ -16,6 +16,7 @@
 use std::borrow::Cow;
 
 use zonal_core::alloc::Sysctl;
+use zonal_core::zone::watermark::FACTOR_UNIT;
 use zonal_trace::{MachineDescription, NodeDescription, PFN_LIMIT, PolledState, PolledZone};
 
 use crate::settings::Settings;
@@ -26,8 +27,6 @@ use crate::zones::page_rules;
 const FRACTION_MIN: u64 = 8;
 /// Divisors near the estimated one that are looked at.
 const NEAR: u64 = 2;
-/// Unit of the scale factor.
-const FACTOR_UNIT: u64 = 10_000;
 
 /// What the samples show.
 #[derive(Debug, Default)]

@@ -150,7 +150,7 @@ impl ZoneMap {
 
     /// Whether blocks of this order go through the kernel's per-CPU lists (LB E.1).
     pub(crate) fn has_lists(&self, order: u8) -> bool {
-        order <= 3 || order == self.block_order
+        u32::from(order) <= Order::COSTLY.get() || order == self.block_order
     }
 
     /// The position of the zone that spans `pfn`.

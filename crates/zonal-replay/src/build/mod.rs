@@ -41,7 +41,7 @@ const SCALE_MAX: &str = "pcp.scale_max";
 
 /// Orders that have lists in each kernel since 5.13, and those of kernels with pages of 4 KiB.
 const SMALL_ORDERS: u16 = 0b1111;
-const ORDERS_LINUX: u16 = SMALL_ORDERS | 1 << 9;
+const ORDERS_LINUX: u16 = Policy::LINUX_6_18.pcp.orders;
 
 /// Plays all CPUs on one thread.
 #[derive(Debug)]

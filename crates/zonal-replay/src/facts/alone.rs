@@ -7,12 +7,13 @@
 //! the lists, and hundreds do so. Without it six recordings have none among 588,000 blocks, and two
 //! under reclaim have 20 and 2 among 8 million pages each.
 
+use zonal_core::types::Order;
 use zonal_trace::{Event, EventKind};
 
 use crate::zones::ZoneMap;
 
 /// Of huge pages a zone may have one left, so that a refill fetches no more.
-const ORDER_MAX: u8 = 3;
+const ORDER_MAX: u8 = Order::COSTLY.get() as u8;
 
 /// Threads of a CPU that are looked at: those in the middle of a refill.
 const THREADS_MAX: usize = 8;

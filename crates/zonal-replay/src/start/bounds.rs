@@ -8,13 +8,11 @@
 use zonal_core::pcp::size::SizeRule;
 use zonal_core::types::PAGEBLOCK_ORDER;
 use zonal_core::zone::state::Zone;
+use zonal_core::zone::watermark::FACTOR_UNIT;
 use zonal_trace::{MachineDescription, Pageset};
 
 use crate::build::Rebuilt;
 use crate::zones::{ZoneAt, ZoneMap, sets_at_start};
-
-/// `vm.watermark_boost_factor` is in so many parts of the high watermark.
-const FACTOR_UNIT: u64 = 10_000;
 
 /// Gives lists the bounds that the recording has and watermarks alone do not explain. Call it when
 /// the watermarks are as recorded. Returns a remark on each such zone.

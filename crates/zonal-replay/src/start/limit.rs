@@ -1,5 +1,6 @@
 //! The limit of a CPU's lists at the start, under other settings than the recorded ones.
 
+use zonal_core::pcp::tune::clamp_hi_first;
 use zonal_trace::Pageset;
 
 /// A recorded limit.
@@ -33,9 +34,7 @@ impl Limit {
     /// they are without it. What is more has gone back to the buddy before.
     pub(super) fn room(self, without: (u32, u32), now: (u32, u32)) -> Option<u32> {
         let (min, max) = now;
-        let limit = self.under(now);
-        // As the kernel does it: a lower bound above the upper one counts for nothing (LB E.4).
-        (without != now).then(|| if limit >= max { max } else { limit.max(min) })
+        (without != now).then(|| clamp_hi_first(self.under(now), min, max))
     }
 }
 

@@ -194,8 +194,10 @@ pub fn warm_up(
 ) -> Option<String> {
     let allocator = &rebuilt.allocator;
     let scale_max = allocator.policy().pcp.scale_max;
+    let bounds = bounds(rebuilt);
     let mut given_back = 0;
-    for (Warm { zone, cpu, high, alloc_factor, mut pages }, now) in with_bounds(rebuilt, warm) {
+    for Warm { zone, cpu, high, alloc_factor, mut pages } in warm {
+        let now = bounds[zone.0 as usize];
         let pcp = allocator.pcp(zone, cpu);
         let record = &allocator.zones()[zone.0 as usize];
         if let Some(room) = high.room(as_recorded[zone.0 as usize], now) {
@@ -234,15 +236,6 @@ pub fn warm_up(
             "{given_back} pages that lists held at the start of the recording are free here: these \
              settings do not leave lists as much room"
         )
-    })
-}
-
-/// With the bounds that lists have now.
-fn with_bounds(rebuilt: &Rebuilt<'_>, warm: Vec<Warm>) -> impl Iterator<Item = (Warm, (u32, u32))> {
-    let bounds = bounds(rebuilt);
-    warm.into_iter().map(move |lists| {
-        let own = bounds[lists.zone.0 as usize];
-        (lists, own)
     })
 }
 
