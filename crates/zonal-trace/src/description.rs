@@ -78,6 +78,9 @@ pub struct MachineDescription {
     /// The process of the command that the recorder started; `None`: it started none, or did not
     /// say.
     pub command_pid: Option<i32>,
+    /// KiB of memory that the recorder's rings took while it ran; `None`: the recording does not
+    /// say.
+    pub ring_kib: Option<u64>,
     /// Whether the lab or [`scale`](crate::make::scale) made the recording, and no host: all its
     /// figures are simulated.
     pub is_simulated: bool,
@@ -304,6 +307,7 @@ fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
         clock: Clock { name: meta.clock.clone(), step_ns: meta.clock_step_ns.unwrap_or(1).max(1) },
         workload_ns: meta.t_start_ns.zip(meta.t_end_ns),
         command_pid: meta.command_pid,
+        ring_kib: meta.ring_kib,
         is_simulated: meta.is_simulated(),
         flags: Flags {
             batch_scale_max: config.batch_scale_max,

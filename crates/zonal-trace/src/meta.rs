@@ -38,7 +38,7 @@ pub(crate) enum Of {
 }
 
 /// Fields that tell of the run and not of the machine.
-pub(crate) const OF_RUN: [(&str, Of); 14] = [
+pub(crate) const OF_RUN: [(&str, Of); 15] = [
     ("name", Of::Run),
     ("workload", Of::Run),
     ("events", Of::Counts),
@@ -47,6 +47,7 @@ pub(crate) const OF_RUN: [(&str, Of); 14] = [
     ("stats", Of::Counts),
     ("dropped_events", Of::Run),
     ("command_pid", Of::Run),
+    ("ring_kib", Of::Run),
     ("t_start_ns", Of::Start),
     ("t_end_ns", Of::End),
     ("pcp_at_start", Of::Start),
@@ -106,6 +107,7 @@ pub(crate) struct Meta {
     pub(crate) t_start_ns: Option<u64>,
     pub(crate) t_end_ns: Option<u64>,
     pub(crate) command_pid: Option<i32>,
+    pub(crate) ring_kib: Option<u64>,
     pub(crate) cold_pcp_start: Option<bool>,
     pub(crate) lock_waits: Option<bool>,
     pub(crate) uses_recorded: Option<bool>,

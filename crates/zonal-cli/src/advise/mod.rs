@@ -185,6 +185,10 @@ fn reclaim_line(how: &str, cost: &ReclaimCost) -> String {
         true => ": more than that, taken by limits of memory cgroups or before the recording",
         false => "",
     };
+    let for_rings = cost.read_again_for_rings_pages.filter(|pages| *pages > 0);
+    let of_rings = for_rings.map_or(String::new(), |pages| {
+        format!(", {pages} of them only because of the recorder's own rings")
+    });
     let is_any = reclaimed_pages > 0
         || read_again_pages > 0
         || [background_percent, compaction_percent, direct_percent].iter().any(|part| *part != 0.0);
@@ -193,7 +197,8 @@ fn reclaim_line(how: &str, cost: &ReclaimCost) -> String {
         text = format!(
             "reclaim, {how}: background {background_percent:.2} % of a CPU, compaction \
              {compaction_percent:.2} %, direct {direct_percent:.2} % of a thread; \
-             {reclaimed_pages} pages reclaimed, {read_again_pages} of files read again{of_limits}\n"
+             {reclaimed_pages} pages reclaimed, {read_again_pages} of files read again{of_rings}\
+             {of_limits}\n"
         );
     }
     let waits = cost.disk_wait_percent.zip(cost.memory_wait_percent).zip(cost.read_gib);

@@ -204,6 +204,10 @@ class ReclaimCost:
     """Pages that were reclaimed."""
     read_again_pages: int
     """Pages of files that had been reclaimed and were read again."""
+    read_again_for_rings_pages: Optional[int]
+    """Of them, those that would have stayed but for the memory of the recorder's rings; ``None``:
+    the recording does not say how large these were.
+    """
     percent_of_cpu: Saving
     """All of it and reading these pages again, in percent of a CPU."""
     disk_wait_percent: Optional[float]

@@ -188,6 +188,7 @@ fn joint_case(known: &[&Measured]) -> Case {
         error: worst.map_or(ModelError::default(), |one| one.case.error),
         reclaim: all_have.then(|| super::row::over(costs.iter().copied())),
         disk_wait: (!waits.is_empty()).then(|| median(waits.iter().copied())),
+        of_rings: known.iter().find_map(|one| one.case.of_rings.clone()),
         wrong: known.iter().find_map(|one| one.case.wrong.clone()),
         has_moves_alone: known.iter().all(|one| one.case.has_moves_alone),
     }

@@ -62,6 +62,8 @@ pub(super) struct Case {
     pub reclaim: Option<Saving>,
     /// Time in which some task waited for a disk, in percent, where that is known.
     pub disk_wait: Option<f64>,
+    /// What the recorder's own rings account for, in words.
+    pub of_rings: Option<String>,
     /// A setting that is wrong on its face, in words.
     pub wrong: Option<String>,
     /// Only moves between lists and buddies were recorded: no setting can be tried by the model.
@@ -87,6 +89,7 @@ impl Case {
             error,
             reclaim: what_if.reclaim().map(|reclaim| reclaim.cost().percent_of_cpu),
             disk_wait: what_if.reclaim().and_then(Reclaim::disk_wait_percent),
+            of_rings: what_if.reclaim().and_then(Reclaim::of_rings),
             wrong: what_if.reclaim().and_then(Reclaim::wrong),
             has_moves_alone: false,
         }
@@ -151,11 +154,11 @@ impl Case {
         let of_best = best.reclaim_saving_percent_of_cpu;
         let high = of_best.at_most(reclaim.high).high;
         (high >= WORTH_PERCENT).then(|| {
-            let wrong = self.wrong.as_ref().map_or(String::new(), |wrong| format!("; {wrong}"));
+            let facts = self.facts();
             let setting = best.setting.as_deref().unwrap_or_default();
             let reason = format!(
                 "{}; {setting} may save up to {high:.2} %, or nothing, which the recording cannot \
-                 tell: `zonal verify --setting {}` can{wrong}",
+                 tell: `zonal verify --setting {}` can{facts}",
                 self.reclaim_costs(),
                 quoted(setting)
             );
@@ -184,7 +187,7 @@ impl Case {
         let best = self.best_by_waits(rows)?;
         let Saving { low, mid, high } = best.saving_percent_of_time;
         let of_cpu = best.reclaim_saving_percent_of_cpu.at_most(reclaim.high).high;
-        let mut more = self.wrong.as_ref().map_or(String::new(), |wrong| format!("; {wrong}"));
+        let mut more = self.facts();
         let whole = best.saving_percent_of_cpu;
         if whole.mid < 0.0 {
             more.push_str(&format!(
@@ -204,6 +207,11 @@ impl Case {
             self.disk_wait.unwrap_or(0.0),
             best.about,
         ))
+    }
+
+    /// What else is known of reclaim.
+    fn facts(&self) -> String {
+        self.wrong.iter().chain(&self.of_rings).map(|fact| format!("; {fact}")).collect()
     }
 
     fn reclaim_costs(&self) -> String {
@@ -277,9 +285,8 @@ impl Case {
         }
         if let Some(reason) = self.says_nothing() {
             let costs = self.reclaim.filter(|reclaim| reclaim.high >= WORTH_PERCENT);
-            let parts = [Some(reason), costs.map(|_| self.reclaim_costs()), self.wrong.clone()];
-            let parts: Vec<String> = parts.into_iter().flatten().collect();
-            return (Verdict::NotKnown, parts.join("; "));
+            let costs = costs.map_or(String::new(), |_| format!("; {}", self.reclaim_costs()));
+            return (Verdict::NotKnown, format!("{reason}{costs}{}", self.facts()));
         }
         let Case { cost, price_most, error, .. } = *self;
         let off = error.most.unwrap_or(0.0);
@@ -293,6 +300,7 @@ impl Case {
         );
         if self.reclaim.is_some_and(|reclaim| reclaim.high >= WORTH_PERCENT) {
             costs.push_str(&format!("; {}, and no setting saves that", self.reclaim_costs()));
+            costs.extend(self.of_rings.iter().map(|fact| format!("; {fact}")));
         }
         if cost * price_most < WORTH_PERCENT {
             return (Verdict::ChangeNothing, costs);
@@ -370,6 +378,7 @@ mod tests {
             price_most: PRICE_FACTOR,
             error,
             reclaim: None,
+            of_rings: None,
             disk_wait: None,
             wrong: None,
             has_moves_alone: false,
@@ -569,6 +578,16 @@ mod tests {
         let little = Saving { low: 0.0, mid: 0.1, high: 0.2 };
         let (verdict, reason) = under_reclaim(little).decide(&of_reclaim(0.0, 0.0, 0.2));
         assert_eq!(verdict, Verdict::ChangeNothing, "{reason}");
+        // What only the recorder's rings kept out is said beside it.
+        let of_rings = Some("98 % of what was read again had no room".to_owned());
+        let rings = Saving { low: 9.0, mid: 9.0, high: 9.0 };
+        let rings = Case { reclaim: Some(rings), of_rings, ..case(0.1) };
+        let (verdict, reason) = rings.decide(&of_reclaim(0.0, 0.0, 0.0));
+        assert_eq!(verdict, Verdict::ChangeNothing);
+        assert!(
+            reason.ends_with("saves that; 98 % of what was read again had no room"),
+            "{reason}"
+        );
         // A stream through the cache: reclaim has its price, and nothing saves it.
         let stream = Case { reclaim: Some(Saving { low: 9.0, mid: 9.0, high: 9.0 }), ..case(0.1) };
         let (verdict, reason) = stream.decide(&of_reclaim(0.0, 0.0, 0.0));

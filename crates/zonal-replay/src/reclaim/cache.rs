@@ -1,10 +1,16 @@
-//! Which pages of files were reclaimed, and after how many others they came back.
+//! Which pages of files were reclaimed, after how many others they came back, and how many more
+//! pages than at the first of them would have been enough for all.
+//!
+//! ```text
+//!  reclaim takes a    alloc b    alloc c    alloc a: it comes back    free b
+//!  demand        0          1          2          2                        1
+//! ```
 
 use std::collections::HashMap;
 
-use zonal_trace::{CachedPage, Event, EventKind, Notice};
+use zonal_trace::{CachedPage, Event, EventKind, Notice, ORDER_MAX};
 
-use super::pages::{Reclaimers, SAMPLED_BITS, is_sampled};
+use super::pages::{Movers, Reclaimers, SAMPLED_BITS, is_sampled};
 use super::readers::Readers;
 
 /// Pages that are remembered at most: each is one of 64.
@@ -19,22 +25,38 @@ pub struct Cache {
     pub(super) direct_ns: u64,
     /// Where each reclaimed page stands in the row of all that were.
     out: HashMap<(u32, u64, u64), u64>,
-    /// Samples that were reclaimed.
+    /// Samples that were reclaimed, and when the first of them was.
     pub(super) reclaimed: u64,
-    /// Distance and weight of each that came back.
-    pub(super) back: Vec<(u64, u64)>,
+    pub(super) since_ns: Option<u64>,
+    /// Those that came back.
+    pub(super) back: Vec<Back>,
+    movers: Movers,
+    /// Pages in use more than when reclaim took the first page of a file, if what it takes were
+    /// never read again: now, and at most so far.
+    demand: (i64, i64),
     /// Samples that were read.
     pub(super) read: u64,
     /// By whom.
     pub(super) readers: Readers,
 }
 
+/// A sample that came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Back {
+    /// How many others had been reclaimed since.
+    pub distance: u64,
+    /// Samples that its block is.
+    pub weight: u64,
+    /// The largest demand so far, in pages: with so many more nothing had been reclaimed yet.
+    pub demand: u64,
+}
+
 impl Cache {
     /// Forgets times and pages so far: what follows is the recording.
     pub fn begin(&mut self, now_ns: u64) {
-        let Cache { mut reclaimers, .. } = std::mem::take(self);
+        let Cache { mut reclaimers, movers, .. } = std::mem::take(self);
         reclaimers.begin(now_ns);
-        *self = Cache { reclaimers, ..Cache::default() };
+        *self = Cache { reclaimers, movers, ..Cache::default() };
     }
 
     /// Whether pages of files were reclaimed.
@@ -44,6 +66,10 @@ impl Cache {
 
     /// Takes note of the next event.
     pub fn see(&mut self, event: &Event) {
+        self.movers.see(event);
+        if self.reclaimed > 0 {
+            self.use_pages(event);
+        }
         let EventKind::Notice(notice) = event.kind else { return };
         self.direct_ns += self.reclaimers.see(event);
         self.readers.see(event);
@@ -54,7 +80,10 @@ impl Cache {
             }
             Notice::CacheRemove(page) if is_sampled(page) => {
                 match self.reclaimers.has(event.pid) {
-                    true => self.reclaim(page),
+                    true => {
+                        self.since_ns.get_or_insert(event.time_ns);
+                        self.reclaim(page);
+                    }
                     // The file went, or that part of it.
                     false => drop(self.out.remove(&key(page))),
                 }
@@ -63,10 +92,34 @@ impl Cache {
         }
     }
 
+    /// Counts what is allocated, and what is freed by others than reclaim and who moves pages.
+    fn use_pages(&mut self, event: &Event) {
+        let thread = event.pid;
+        match event.kind {
+            EventKind::Alloc { pfn: Some(_), order, .. } => self.demand(1 << order.min(ORDER_MAX)),
+            EventKind::Free { order, .. }
+                if !self.reclaimers.has(thread) && !self.movers.has(thread) =>
+            {
+                self.demand(-1 << order.min(ORDER_MAX));
+            }
+            _ => {}
+        }
+    }
+
+    fn demand(&mut self, more: i64) {
+        let (now, most) = &mut self.demand;
+        *now += more;
+        *most = (*most).max(*now);
+    }
+
     fn add(&mut self, page: CachedPage) {
-        self.read += weight(page);
+        let weight = weight(page);
+        self.read += weight;
         if let Some(place) = self.out.remove(&key(page)) {
-            self.back.push((self.reclaimed - place, weight(page)));
+            let distance = self.reclaimed - place;
+            self.back.push(Back { distance, weight, demand: self.demand.1 as u64 });
+            // Its pages would be there still.
+            self.demand.0 -= (weight << SAMPLED_BITS) as i64;
         }
     }
 
@@ -133,8 +186,35 @@ pub(super) mod tests {
         // The whole first pass is new; of the second and third each page comes back after 30 of
         // the others: with 30 more it would have stayed.
         assert_eq!(cache.back.len(), 200);
-        assert!(cache.back.iter().all(|back| *back == (30, 1)), "{:?}", cache.back);
+        let expected = Back { distance: 30, weight: 1, demand: 0 };
+        assert!(cache.back.iter().all(|back| *back == expected), "{:?}", cache.back);
         assert_eq!((cache.reclaimed, cache.read), (230, 300));
+    }
+
+    #[test]
+    fn demand_is_what_is_in_use_more_than_when_reclaim_began_if_nothing_were_read_again() {
+        let mut cache = Cache::default();
+        let mut see = |pid, kind| {
+            cache.see(&Event { time_ns: 0, cpu: 0, pid, kind });
+            cache.demand
+        };
+        let alloc = |order| EventKind::Alloc { pfn: Some(8), order, migratetype: 1, gfp: 0 };
+        let free = |order| EventKind::Free { pfn: 8, order };
+        let (zone_start, sync) = (0, false);
+        let (out, again) = (Notice::CacheRemove(page(1, 0)), Notice::CacheAdd(page(1, 0)));
+        see(KSWAPD, EventKind::Notice(Notice::KswapdWake { node: 0, order: 0 }));
+        assert_eq!(see(9, alloc(3)), (0, 0), "before reclaim took anything");
+        see(KSWAPD, EventKind::Notice(out));
+        assert_eq!(see(KSWAPD, free(6)), (0, 0));
+        assert_eq!(see(9, alloc(6)), (64, 64));
+        assert_eq!(see(9, EventKind::Notice(again)), (0, 64), "its pages would be there still");
+        assert_eq!(see(9, alloc(5)), (32, 64));
+        see(9, EventKind::Notice(Notice::CompactionBegin { zone_start, sync }));
+        assert_eq!(see(9, free(0)), (32, 64), "moved");
+        see(9, EventKind::Notice(Notice::CompactionEnd { zone_start, sync, status: 8 }));
+        assert_eq!(see(9, free(0)), (31, 64));
+        assert_eq!(see(9, alloc(6)), (95, 95));
+        assert_eq!(cache.back[0].demand, 64);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use zonal_core::zone::watermark::LOWMEM_RATIO_DEFAULT;
 use zonal_trace::{MachineDescription, MachineFiles, PolledState};
 
 use super::cache::Cache;
+use super::distances::{Distances, Rings};
 use super::marks::{Kept, MarkSettings, Marks, own_min_free};
 use super::waits::{Spent, Waits, percent};
 use super::wakes::{AskedFor, Wakes};
@@ -20,6 +21,8 @@ use crate::zones::page_rules;
 pub(crate) const REREAD_NS: [f64; 2] = [1500.0, 4000.0];
 /// A trace that covers less than this share of its recording's time is a part.
 const WHOLE_SHARE: f64 = 0.75;
+/// A smaller share of what was read again is not worth a word.
+const TOLD_SHARE: f64 = 0.1;
 /// A setting that is this many times the kernel's own choice is named as wrong.
 const WRONG_TIMES: i64 = 2;
 
@@ -36,6 +39,9 @@ pub struct ReclaimCost {
     pub reclaimed_pages: u64,
     /// Pages of files that had been reclaimed and were read again.
     pub read_again_pages: u64,
+    /// Of them, those that would have stayed but for the memory of the recorder's rings; `None`:
+    /// the recording does not say how large these were.
+    pub read_again_for_rings_pages: Option<u64>,
     /// All of it and reading these pages again, in percent of a CPU.
     pub percent_of_cpu: Saving,
     /// Time in which some task of the host waited for a disk, in percent of the recording's time;
@@ -105,6 +111,8 @@ pub(crate) struct Reclaim {
     /// Pages that lowmem reserves keep from what fills memory: as it is, and by the kernel's own
     /// ratios.
     reserved: [u64; 2],
+    /// `None`: not in the recording.
+    rings: Option<Rings>,
     seconds: f64,
 }
 
@@ -130,6 +138,14 @@ impl Reclaim {
         let counters = Counters::of(files)?;
         let waits = Waits::of(files);
         let asked_for = wakes.asked(files, page_rules(machine));
+        let since_ns = cache.since_ns.unwrap_or(u64::MAX);
+        let [from, to] = [start_ns, since_ns.max(start_ns)]
+            .map(|ns| polls.partition_point(|poll| poll.t_begin_ns < ns));
+        let rings = machine.ring_kib.map(|kib| {
+            let pages = kib / page_rules(machine).kbytes();
+            let were_free = Marks::were_free(machine, &polls[from..to], now, pages);
+            Rings { pages, were_free }
+        });
         let found = Reclaim {
             cache,
             asked_for,
@@ -139,6 +155,7 @@ impl Reclaim {
             now,
             own_min_free,
             reserved,
+            rings,
             seconds,
         };
         is_whole(machine, seconds).then_some(found)
@@ -156,6 +173,7 @@ impl Reclaim {
             direct_percent: of(self.cache.direct_ns),
             reclaimed_pages: reclaimed,
             read_again_pages: read_again,
+            read_again_for_rings_pages: self.rings.map(|_| self.distances().for_rings() as u64),
             percent_of_cpu: Saving { low: of(background_ns), ..all },
             disk_wait_percent: self.disk_wait_percent(),
             memory_wait_percent: self.waits.map(|waits| self.waited(waits.memory_us)),
@@ -176,6 +194,20 @@ impl Reclaim {
         self.waits.map(|waits| round(waits.read_kib as f64 / f64::from(1 << 20)))
     }
 
+    /// How much of what was read again the recorder's own rings account for, in words, where that
+    /// is much.
+    pub(crate) fn of_rings(&self) -> Option<String> {
+        let (share, rings) = (self.share_of_rings(), self.rings.unwrap_or_default());
+        (share >= TOLD_SHARE).then(|| {
+            format!(
+                "{:.0} % of what was read again had no room because of the recorder's own rings \
+                 of {:.0} MiB, and would have stayed without: a smaller --buffer tells more",
+                share * 100.0,
+                rings.pages as f64 * self.marks.kbytes() / 1024.0
+            )
+        })
+    }
+
     fn waited(&self, us: u64) -> f64 {
         round(percent(us, self.seconds))
     }
@@ -187,7 +219,8 @@ impl Reclaim {
     }
 
     /// The same, where the trace itself says of so many pages that they stay, of a run that took
-    /// this where nobody recorded.
+    /// this where nobody recorded. Where the recorder's rings account for some of what is read
+    /// again, the trace does not say which.
     pub(crate) fn saving_in(
         &self,
         sysctls: &[(Sysctl, i64)],
@@ -198,8 +231,9 @@ impl Reclaim {
         if then == self.now {
             return MarksSaving::default();
         }
-        let least = self.fewer_kept(then).0;
-        let share = self.share(self.marks.kept(self.now), self.marks.kept(then));
+        let fewer = self.fewer_kept(then);
+        let share = self.distances().share_unrecorded(fewer);
+        let stay = if self.share_of_rings() < TOLD_SHARE { stay } else { 0 };
         let share = share.knowing(stay as f64 / self.counters.reclaimed.max(1) as f64);
         let spent = self.spent(run);
         let of_cpu = spent.percent(self.cpu_saved(share, &spent));
@@ -207,8 +241,9 @@ impl Reclaim {
         // is promised for it.
         let is_sane = self.own_min_free.is_some_and(|own| then.keeps_enough(self.now, own));
         let of_time = self.waits.filter(|_| is_sane).map(|waits| {
-            let samples = self.near(least).count();
-            let of_waits = spent.waits_saved(self.part_of_read(share), waits.share_read(), samples);
+            let samples = self.distances().samples(fewer.0);
+            let part = self.part_of_read(share, &spent);
+            let of_waits = spent.waits_saved(part, waits.share_read(), samples);
             // Where nobody measured it, nothing bounds it.
             let known = spent.system_us.map(|_| self.system_saved(share, &spent));
             let Saving { mid, high, .. } = known.unwrap_or_default();
@@ -222,18 +257,21 @@ impl Reclaim {
     /// What the recording took, or such a run.
     fn spent(&self, run: Option<RunTimes>) -> Spent {
         let lone = self.cache.readers.lone_share();
-        if let Some(RunTimes { elapsed_s, times }) = run {
-            return Spent::new(elapsed_s * 1e6, 0.0, Some(times), lone);
-        }
         let waits = self.waits.unwrap_or_default();
+        let read_kib = waits.read_kib as f64;
+        if let Some(RunTimes { elapsed_s, times }) = run {
+            let read_kib = (read_kib - self.distances().for_rings() * self.marks.kbytes()).max(0.0);
+            return Spent { read_kib, ..Spent::new(elapsed_s * 1e6, 0.0, Some(times), lone) };
+        }
         let threads_ns = self.counters.background_ns + self.counters.compaction_ns;
         let times = waits.times.map(|times| times.without(threads_ns));
-        Spent::new(self.seconds * 1e6, waits.disk_us as f64, times, lone)
+        let spent = Spent::new(self.seconds * 1e6, waits.disk_us as f64, times, lone);
+        Spent { read_kib, ..spent }
     }
 
     /// Of all that was read, what is not where such a share of what was reclaimed stays.
-    fn part_of_read(&self, share: Share) -> Saving {
-        let read_kib = self.waits.map_or(0, |waits| waits.read_kib) as f64;
+    fn part_of_read(&self, share: Share, spent: &Spent) -> Saving {
+        let read_kib = spent.read_kib;
         let kib = self.counters.reclaimed as f64 * self.marks.kbytes();
         let of = |share: f64| if read_kib > 0.0 { (share * kib / read_kib).min(1.0) } else { 0.0 };
         Saving { low: of(share.least), mid: of(share.mid), high: of(share.most) }
@@ -254,8 +292,7 @@ impl Reclaim {
     /// again.
     pub(crate) fn pages_kept(&self, sysctls: &[(Sysctl, i64)]) -> (f64, f64) {
         let then = self.now.with(sysctls);
-        let Share { least, most, .. } =
-            self.share(self.marks.kept(self.now), self.marks.kept(then));
+        let Share { least, most, .. } = self.distances().share(self.fewer_kept(then));
         let reclaimed = self.counters.reclaimed as f64;
         (least * reclaimed, most * reclaimed)
     }
@@ -284,29 +321,15 @@ impl Reclaim {
         (!wrong.is_empty()).then(|| wrong.join("; "))
     }
 
-    /// The share of reclaimed pages that would have stayed with other marks.
-    fn share(&self, now: Kept, then: Kept) -> Share {
-        let (least, most) = Kept::fewer(now, then);
+    fn distances(&self) -> Distances<'_> {
         let Counters { reclaimed, read_again, .. } = self.counters;
-        if most <= 0.0 || reclaimed == 0 {
-            return Share::default();
-        }
-        let back = |within: f64| self.near(within).sum::<f64>();
-        // Reclaimed before the recording: nothing tells their distance.
-        let unknown = (read_again as f64 - back(f64::INFINITY)).max(0.0);
-        let all = read_again.min(reclaimed) as f64;
-        let of = |kept: f64| kept.min(all) / reclaimed as f64;
-        Share::between(of(back(least)), of(back(most) + unknown))
+        let rings = self.rings.unwrap_or_default();
+        Distances { cache: &self.cache, reclaimed, read_again, rings }
     }
 
-    /// Pages that came back after at most so many others, by each sample.
-    fn near(&self, within: f64) -> impl Iterator<Item = f64> + '_ {
-        let pages = |samples: u64| match self.cache.reclaimed {
-            0 => 0.0,
-            all => samples as f64 * self.counters.reclaimed as f64 / all as f64,
-        };
-        let near = self.cache.back.iter().filter(move |(distance, _)| pages(*distance) <= within);
-        near.map(move |(_, weight)| pages(*weight))
+    /// Of what is read again, the share that the recorder's own rings account for.
+    pub(crate) fn share_of_rings(&self) -> f64 {
+        self.distances().for_rings() / self.counters.read_again.max(1) as f64
     }
 
     /// That share of what reclaim cost, with reading the pages again, in µs. It saves nothing at
@@ -334,7 +357,7 @@ impl Reclaim {
             mid: mid + reread(share.mid, about_ns),
             high: high + reread(share.most, most_ns),
         };
-        spent.system_saved(self.part_of_read(share), direct, priced)
+        spent.system_saved(self.part_of_read(share, spent), direct, priced)
     }
 
     fn percent(&self, ns: f64) -> f64 {
@@ -381,8 +404,18 @@ pub(crate) mod tests {
         // Half of the time is waited for the disk: each of the 300 samples is read once.
         let read_kib = 300 * 10_000 * 4;
         let waits = Some(Waits { disk_us: 5_000_000, read_kib, ..Waits::default() });
-        let (asked_for, seconds) = (None, 10.0);
-        Reclaim { cache, asked_for, counters, waits, marks, now, own_min_free, reserved, seconds }
+        Reclaim {
+            cache,
+            asked_for: None,
+            counters,
+            waits,
+            marks,
+            now,
+            own_min_free,
+            reserved,
+            rings: None,
+            seconds: 10.0,
+        }
     }
 
     const LESS: [(Sysctl, i64); 1] = [(Sysctl::MinFreeKbytes, 67_584)];
@@ -434,6 +467,28 @@ pub(crate) mod tests {
         assert_eq!(recorded.saving(&LESS).of_time, of_time);
         assert_eq!(recorded.disk_wait_percent(), Some(90.0));
         assert!(found.saving(&LESS).of_time.mid < 34.0, "waits alone, by a mean over the CPUs");
+    }
+
+    #[test]
+    fn what_only_the_recorders_rings_kept_out_is_nothing_that_a_setting_saves() {
+        // Each page came back after 300,000 others.
+        let rings = |pages| Rings { pages, were_free: false };
+        let with = |pages| Reclaim { rings: Some(rings(pages)), ..reclaim(NOW, 200) };
+        let (without, small, large) = (reclaim(NOW, 200), with(299_999), with(300_000));
+        assert_eq!((without.of_rings(), small.of_rings()), (None, None));
+        assert_eq!(small.saving(&LESS), without.saving(&LESS));
+        assert_eq!(small.cost().read_again_for_rings_pages, Some(0));
+        assert_eq!(without.cost().read_again_for_rings_pages, None);
+        let told = large.of_rings().unwrap();
+        assert!(told.starts_with("100 % of") && told.contains("own rings of 1172 MiB"), "{told}");
+        assert_eq!(large.cost().read_again_for_rings_pages, Some(2_000_000));
+        let MarksSaving { of_cpu, of_time } = large.saving(&LESS);
+        assert_eq!((of_cpu.low, of_cpu.mid, of_time.low, of_time.mid), (0.0, 0.0, 0.0, 0.0));
+        assert_eq!(of_time.high, without.saving(&LESS).of_time.high, "if distances are wrong");
+        // What the recorded host does is another matter.
+        assert_eq!(large.pages_kept(&LESS), without.pages_kept(&LESS));
+        // The trace is of the recorded host, too.
+        assert_eq!(large.saving_in(&LESS, 500_000, None).of_time.mid, 0.0);
     }
 
     #[test]

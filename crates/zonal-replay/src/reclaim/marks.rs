@@ -180,6 +180,29 @@ impl Marks {
         kept
     }
 
+    /// Whether so many pages more than reclaim leaves free were free in one of these samples.
+    pub fn were_free(
+        machine: &MachineDescription,
+        polls: &[PolledState],
+        settings: MarkSettings,
+        more: u64,
+    ) -> bool {
+        let zones = machine.zones.iter().filter_map(|zone| Some((kind(machine, zone)?, zone)));
+        let kept = |(kind, zone): (ZoneKind, &ZoneDescription)| {
+            reserve(kind, &managed(machine, zone.node), settings)
+        };
+        let zones: Vec<(u64, &ZoneDescription)> =
+            zones.map(|(kind, zone)| (kept((kind, zone)), zone)).collect();
+        let above = |poll: &PolledState| -> u64 {
+            let of = |(reserve, zone): &(u64, &ZoneDescription)| {
+                let polled = polled_zone(poll, zone)?;
+                Some(polled.free.saturating_sub(polled.high.saturating_add(*reserve)))
+            };
+            zones.iter().filter_map(of).sum()
+        };
+        polls.iter().any(|poll| above(poll) >= more)
+    }
+
     /// Pages of all zones that lowmem reserves keep from what fills memory.
     pub fn reserved(machine: &MachineDescription, settings: MarkSettings) -> u64 {
         let zones = machine.zones.iter().filter_map(|zone| Some((kind(machine, zone)?, zone)));

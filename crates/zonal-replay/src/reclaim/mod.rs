@@ -19,6 +19,7 @@
 //! | time that tasks waited for disks and for memory | `waits`, from pressure files; `times` |
 //! | how much of that is elapsed time | `readers` |
 //! | which come back, and after how many others | `cache` |
+//! | how many of those would have stayed, with and without the recorder's rings | `distances` |
 //! | pages that stay free under another setting | `marks`, the kernel's formula |
 //! | which blocks are pages of files, and which of them reclaim took | `pages` |
 //! | what is left to do where they stay | `stays` |
@@ -30,6 +31,7 @@
 
 mod cache;
 mod cost;
+mod distances;
 mod left;
 mod marks;
 mod pages;

@@ -72,6 +72,32 @@ impl Reclaimers {
     }
 }
 
+/// Threads that move pages together.
+#[derive(Debug, Default)]
+pub struct Movers(BTreeSet<i32>);
+
+impl Movers {
+    /// Takes note of the next event.
+    pub fn see(&mut self, event: &Event) {
+        match event.kind {
+            EventKind::Notice(Notice::CompactionBegin { .. }) => {
+                self.0.insert(event.pid);
+            }
+            EventKind::Notice(Notice::CompactionEnd { .. }) => {
+                self.0.remove(&event.pid);
+            }
+            // One of the lost events may have been an end.
+            EventKind::Lost { .. } => self.0.clear(),
+            _ => {}
+        }
+    }
+
+    /// Whether what this thread frees was moved.
+    pub fn has(&self, thread: i32) -> bool {
+        self.0.contains(&thread)
+    }
+}
+
 /// A block that holds pages of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filed {
@@ -130,8 +156,7 @@ impl FilePages {
 #[derive(Debug, Default)]
 pub struct Filer {
     reclaimers: Reclaimers,
-    /// Threads that move pages together.
-    movers: BTreeSet<i32>,
+    movers: Movers,
     /// By thread: the file that it throws away.
     throwers: HashMap<i32, u32>,
     files: HashMap<(u32, u64), u32>,
@@ -161,15 +186,8 @@ impl Filer {
     /// Takes note of the next event, before it is followed.
     pub fn see(&mut self, event: &Event) {
         self.reclaimers.see(event);
+        self.movers.see(event);
         match event.kind {
-            EventKind::Notice(Notice::CompactionBegin { .. }) => {
-                self.movers.insert(event.pid);
-            }
-            EventKind::Notice(Notice::CompactionEnd { .. }) => {
-                self.movers.remove(&event.pid);
-            }
-            // One of the lost events may have been an end.
-            EventKind::Lost { .. } => self.movers.clear(),
             EventKind::Alloc { pfn: None, order, migratetype: MOVABLE, gfp } => {
                 self.readers.entry(event.pid).or_default().wanted = (gfp, order);
             }
@@ -219,7 +237,7 @@ impl Filer {
         if migratetype != MOVABLE {
             return;
         }
-        if self.movers.contains(&thread) {
+        if self.movers.has(thread) {
             self.found.moved.push(slot);
         } else if self.reclaimers.has(thread) {
             self.found.reclaimed.push(slot);

@@ -70,6 +70,8 @@ pub(crate) struct Spent {
     pub waited_us: [f64; 2],
     /// Processor time in the kernel, but for background reclaim; `None`: not known.
     pub system_us: Option<f64>,
+    /// KiB read from disks.
+    pub read_kib: f64,
 }
 
 impl Spent {
@@ -78,7 +80,8 @@ impl Spent {
     pub fn new(elapsed_us: f64, pressure_us: f64, times: Option<HostTimes>, lone: f64) -> Spent {
         let of_cpus = times.map_or(0.0, |times| times.disk_us as f64);
         let waited_us = [of_cpus * lone, of_cpus].map(|us| us.max(pressure_us).min(elapsed_us));
-        Spent { elapsed_us, waited_us, system_us: times.map(|times| times.system_us as f64) }
+        let system_us = times.map(|times| times.system_us as f64);
+        Spent { elapsed_us, waited_us, system_us, read_kib: 0.0 }
     }
 
     /// What is saved of the waits where such a part of what is read is not. `share_read`: of what

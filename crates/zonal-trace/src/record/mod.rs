@@ -231,6 +231,10 @@ impl Recorder {
         self.roots.state(&mut self.files, ".post")?;
         self.files.set("sysctl.post", self.roots.sysctls().into_bytes());
         let rings = |path: &Path, error| RecordError::new(Step::Rings, path, error);
+        // Not in every kernel, and advice alone depends on it.
+        if let Some(kib) = self.instance.ring_kib() {
+            self.meta["ring_kib"] = kib.into();
+        }
         let per_cpu = self.instance.file("per_cpu");
         let mut recorded = Recorded { polls: sampler.counts, ..Recorded::default() };
         for cpu in self.instance.cpus().map_err(|error| rings(&per_cpu, error))? {

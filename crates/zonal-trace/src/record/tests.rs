@@ -47,6 +47,7 @@ fn make(instance: &Path) -> io::Result<()> {
         put(&format!("events/{}/enable", name.replace(':', "/")), b"0")?;
         put(&format!("events/{}/filter", name.replace(':', "/")), b"none")?;
     }
+    put("buffer_total_size_kb", b"2816\n")?;
     put("per_cpu/cpu0/stats", b"entries: 1\noverrun: 0\ndropped events: 3\n")?;
     put("per_cpu/cpu0/trace_pipe_raw", &page())
 }
@@ -190,7 +191,7 @@ fn what_is_recorded_can_be_read_and_nothing_is_left() {
     let recording = crate::Recording::open(output.path()).unwrap();
     let machine = recording.description();
     assert_eq!((machine.cpus, machine.events_dropped), (Some(2), Some(3)));
-    assert_eq!(machine.command_pid, Some(4711));
+    assert_eq!((machine.command_pid, machine.ring_kib), (Some(4711), Some(2816)));
     // The sample inside the trace says what the file says that it was taken from.
     let start = machine.start.as_ref().unwrap();
     let normal = start.zones.iter().find(|zone| zone.kind == "Normal").unwrap();

@@ -130,6 +130,11 @@ impl Instance {
         Ok(cpus)
     }
 
+    /// KiB that all rings take; `None`: the kernel does not say.
+    pub(crate) fn ring_kib(&self) -> Option<u64> {
+        fs::read_to_string(self.file("buffer_total_size_kb")).ok()?.trim().parse().ok()
+    }
+
     /// Counts of a CPU's ring.
     pub(crate) fn stats(&self, cpu: u32) -> io::Result<RingStats> {
         let text = fs::read_to_string(self.file(&format!("per_cpu/cpu{cpu}/stats")))?;
