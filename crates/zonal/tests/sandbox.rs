@@ -252,6 +252,32 @@ fn a_pool_outlives_a_sandbox_that_closes_later() {
 
 /// The other process. Without the variable it is no test.
 #[test]
+fn sandbox_without_files() {
+    if std::env::var(SANDBOX).is_err() {
+        return;
+    }
+    let _watchdog = Watchdog::new("the sandbox", LIMIT);
+    if !refuse([libc::SYS_openat, libc::SYS_openat], libc::EACCES, true) {
+        exit_now(EXIT_SKIPPED);
+    }
+    let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
+    assert!(pool.mode().to_string().contains("/sys/devices/system/cpu/possible"));
+    let notice = pool.notices().first().unwrap().to_string();
+    let said = "cannot read /sys/devices/system/node/online: Permission denied";
+    assert!(notice.contains(said) && notice.contains("one node"), "{notice}");
+    assert_eq!(take_all(&pool).len(), PAGES);
+}
+
+#[test]
+fn a_pool_is_made_where_no_file_may_be_read_and_says_that_it_knows_one_node() {
+    match run_child("sandbox_without_files", SANDBOX, "files") {
+        Some(EXIT_SKIPPED) => eprintln!("SKIPPED: no filters here"),
+        code => assert_eq!(code, Some(0)),
+    }
+}
+
+/// The other process. Without the variable it is no test.
+#[test]
 fn sandbox_that_tells_nothing() {
     if std::env::var(SANDBOX).is_err() {
         return;

@@ -26,7 +26,9 @@ use crate::sys::affinity::possible_cpus_max;
 use crate::sys::cgroup::CgroupFiles;
 use crate::sys::membarrier::RseqFence;
 use crate::sys::rseq_abi::RseqArea;
-use crate::sys::topology::{CpuPlacement, Topology};
+use crate::sys::topology::{
+    CpuPlacement, SYSFS_CPU, SYSFS_NODE, Source, SysfsRoots, Topology, hidden,
+};
 
 /// Environment variable that turns restartable sequences off, and what it says then.
 const RSEQ_SWITCH: &str = "ZONAL_RSEQ";
@@ -38,6 +40,16 @@ fn unknown(value: Option<&OsStr>) -> Option<Notice> {
     let value = value.to_string_lossy();
     let expected = "expected off, or unset: sequences may be used, as without it";
     Some(Notice(format!("{RSEQ_SWITCH} is {value:?} and turns nothing off; {expected}")))
+}
+
+/// Says so where the pool has one node because nobody can tell which ones there are.
+fn one_node(topology: &Topology) -> Option<Notice> {
+    let unknown = topology.source() == Source::SysfsWithoutNodes;
+    let why = unknown.then(|| hidden(&SysfsRoots::default())).flatten()?;
+    Some(Notice(format!(
+        "{why}: the pool takes the machine to be one node, and cannot tell near memory from far; \
+         let the process read {SYSFS_NODE} and {SYSFS_CPU}"
+    )))
 }
 
 impl Builder {
@@ -53,7 +65,7 @@ impl Builder {
         };
         let plan = Plan::new(&self, &topology)?;
         self.check_plan(&plan)?;
-        let mut notices = self.first_notices(&plan, topology.nodes().len());
+        let mut notices = self.first_notices(&plan, &topology);
         let memory = self.map_memory(&plan, &topology, &mut notices)?;
         // SAFETY: (1) `plan` moves into the pool next to the allocator that borrows from it, is not
         // changed there, and is dropped after it (POOL-2); moving a vector does not move its items.
@@ -140,11 +152,12 @@ impl Builder {
     }
 
     /// What is to be said before anything was taken from the system.
-    fn first_notices(&self, plan: &Plan, nodes: usize) -> Vec<Notice> {
+    fn first_notices(&self, plan: &Plan, topology: &Topology) -> Vec<Notice> {
         let given = plan.pages as usize * PAGE_SIZE;
         let switch = unknown(std::env::var_os(RSEQ_SWITCH).as_deref());
         let limit = self.too_large(given, &CgroupFiles::default());
-        [switch, self.rounded_up(given, nodes), limit].into_iter().flatten().collect()
+        let rounded = self.rounded_up(given, topology.nodes().len());
+        [switch, one_node(topology), rounded, limit].into_iter().flatten().collect()
     }
 
     /// Says so where the pool is larger than was asked for.
@@ -167,7 +180,10 @@ impl Builder {
     fn mode(&self, cpus: usize, by_list: bool) -> (Mode, Option<RseqFence>) {
         let off = |why: &str| (Mode::Lock(why.to_owned()), None);
         if (cpus as u32) < possible_cpus_max() {
-            return off("a CPU may come up that the topology does not tell of");
+            return off(
+                "a CPU may come up that nobody tells of; expected the CPUs that there can \
+                        be in /sys/devices/system/cpu/possible",
+            );
         }
         if !self.rseq {
             return off("turned off by the program");

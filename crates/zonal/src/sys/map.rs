@@ -414,8 +414,9 @@ pub fn is_backed(address: usize) -> bool {
 fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::NOMEM => {
-            "there is not enough memory, or a limit was reached: ask for less, or raise ulimit -v, \
-             vm.max_map_count or the container's memory limit"
+            "there is not enough memory, or a limit was reached: ask for less, or raise ulimit -v \
+             or -d, vm.max_map_count, the container's memory limit or what vm.overcommit_memory \
+             allows"
         }
         Errno::INVAL => "this kernel does not know the call or its arguments",
         Errno::NOSYS | Errno::PERM => {

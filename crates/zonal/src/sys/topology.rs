@@ -28,6 +28,7 @@ mod read;
 mod tests;
 
 pub use fake::{CpuPlacement, FAKE_NODE_BYTES_DEFAULT, FakeSpec};
+pub(crate) use read::hidden;
 pub use read::parse_list;
 
 /// Where Linux describes the nodes.
@@ -64,8 +65,8 @@ impl Default for SysfsRoots {
 pub enum Source {
     /// From sysfs.
     Sysfs,
-    /// From sysfs without a node folder (a kernel built without NUMA, or a container that hides
-    /// it): one node with everything.
+    /// From sysfs without a node folder (a kernel built without NUMA, or a container or a sandbox
+    /// that hides it): one node with everything.
     SysfsWithoutNodes,
     /// One node with as many CPUs as the system tells of, which is no Linux.
     Plain,

@@ -2,8 +2,9 @@
 //!
 //! What is missing is made good where there is only one answer (no node folder: one node; no
 //! distances: 10 and 20; one node without a CPU list: all CPUs; no folder at all: the CPUs that
-//! this thread may use). A malformed file is an error that names the file, its contents and what
-//! was expected.
+//! this thread may use). A file that this process may not read, as under Landlock, AppArmor or a
+//! seccomp filter, counts as one that is not there. A malformed file is an error that names the
+//! file, its contents and what was expected.
 
 use super::{
     Cpu, DISTANCE_LOCAL, DISTANCE_REMOTE, Llc, Node, Source, SysfsRoots, Topology, TopologyError,
@@ -139,11 +140,27 @@ fn single_node(
     Ok(Topology { nodes, cpus, possible, distances, source: Source::SysfsWithoutNodes }.checked())
 }
 
-/// The online nodes; empty when the kernel shows none.
+/// Why nobody can tell which nodes there are: files that this process cannot read. None where the
+/// kernel has no nodes to show.
+pub(crate) fn hidden(roots: &SysfsRoots) -> Option<String> {
+    let [nodes, cpus] = [&roots.node, &roots.cpu].map(|root| root.join("online"));
+    let why = |path: &Path, error| format!("cannot read {}: {error}", path.display());
+    match files::snapshot(&nodes) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Some(why(&nodes, error)),
+        Ok(_) => None,
+        Err(_) => files::snapshot(&cpus).err().map(|error| why(&cpus, error)),
+    }
+}
+
+/// The online nodes; empty when the kernel shows none, or this process may not see them.
 fn read_node_ids(root: &Path) -> Result<Vec<NodeId>, TopologyError> {
     let path = root.join("online");
     if let Some(ids) = read_list_optional(&path)? {
         return ids.into_iter().map(|id| node_id(&path, id)).collect();
+    }
+    if path.exists() {
+        // It may not be read, so what folders there are says nothing about what is in them.
+        return Ok(Vec::new());
     }
     // No `online` file: use the existing folders.
     let mut ids = Vec::new();
@@ -366,11 +383,12 @@ fn read_list_optional(path: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
     parse_list(&text).map(Some).map_err(|_| malformed(path, &text, EXPECTED_LIST))
 }
 
-/// A text file; none when it is not there.
+/// A text file; none when it is not there, or this process may not read it.
 fn read_optional(path: &Path, expected: &str) -> Result<Option<String>, TopologyError> {
+    use ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     match files::snapshot(path) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => {
             Ok(None)
         }
         Err(source) => {
@@ -381,7 +399,8 @@ fn read_optional(path: &Path, expected: &str) -> Result<Option<String>, Topology
 }
 
 fn missing(path: std::path::PathBuf, expected: &str) -> TopologyError {
-    let source = std::io::Error::from(ErrorKind::NotFound);
+    let not_found = || std::io::Error::from(ErrorKind::NotFound);
+    let source = files::snapshot(&path).err().unwrap_or_else(not_found);
     TopologyError::Read { path, expected: expected.to_string(), source }
 }
 
