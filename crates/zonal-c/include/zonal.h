@@ -163,7 +163,7 @@ typedef enum {
     // A page's metadata was overwritten, or the pool breaks an invariant.
     ZONAL_E_CORRUPT = 15,
     // A defect of the library: it panicked, and the panic ended here.
-    ZONAL_E_INTERNAL = 16,
+    ZONAL_E_INTERNAL = 16
 } zonal_error;
 
 // What zonal_text writes.
@@ -191,7 +191,7 @@ typedef enum {
     // "rseq", or "lock" with the reason.
     ZONAL_TEXT_MODE = 10,
     // What each registered consumer did, a line each: its name, a colon, and figures.
-    ZONAL_TEXT_CONSUMERS = 11,
+    ZONAL_TEXT_CONSUMERS = 11
 } zonal_text_kind;
 
 // A consumer that is registered.
@@ -300,7 +300,8 @@ typedef struct {
     uint32_t gfp;
     // Pages, exactly as many as are handed out.
     uint64_t pages;
-    // The first page is at a multiple of this power of two, in pages. 0 or 1: anywhere.
+    // The first page is at a multiple of this power of two, in pages: its address up to 1024
+    // (4 MiB), and above that its place in the pool. 0 or 1: anywhere.
     uint64_t align;
     // Node to prefer, or ZONAL_ANY_NODE.
     int32_t node;

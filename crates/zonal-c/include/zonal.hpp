@@ -10,6 +10,10 @@
 #ifndef ZONAL_HPP
 #define ZONAL_HPP
 
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201703L
+#error "zonal.hpp needs C++17: compile with -std=c++17 or later, or use zonal.h, which needs C++98"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -19,7 +19,8 @@ pub struct zonal_range_request {
     pub gfp: u32,
     /// Pages, exactly as many as are handed out.
     pub pages: u64,
-    /// The first page is at a multiple of this power of two, in pages. 0 or 1: anywhere.
+    /// The first page is at a multiple of this power of two, in pages: its address up to 1024
+    /// (4 MiB), and above that its place in the pool. 0 or 1: anywhere.
     pub align: u64,
     /// Node to prefer, or ZONAL_ANY_NODE.
     pub node: i32,

@@ -35,3 +35,16 @@ fn the_book_is_taken_under_the_warnings_of_careful_users() {
         compiler.takes(&text, ".cpp", "c++17", &careful);
     }
 }
+
+#[test]
+fn the_header_for_c_is_taken_by_every_standard_of_cpp_and_the_other_says_what_it_needs() {
+    let text = "#include <zonal.h>\nvoid once();\nvoid once() {\n    zonal_options options;\n    \
+                zonal_options_init(&options);\n    (void)zonal_order_for(1);\n}\n";
+    for compiler in [GCC, CLANG].into_iter().filter(|compiler| compiler.is_there()) {
+        for standard in ["c++98", "c++11", "c++14", "c++17", "c++20", "c++2b"] {
+            compiler.takes(text, ".cpp", standard, &[]);
+        }
+        let said = compiler.says_of("#include <zonal.hpp>\n", ".cpp", "c++14", &[]).unwrap_err();
+        assert!(said.contains("zonal.hpp needs C++17: compile with -std=c++17"), "{said}");
+    }
+}

@@ -1,6 +1,22 @@
 /* Ranges of any size, in parts, at an address, grown and shrunk. */
 #include "check.h"
 
+/* Above 4 MiB it is the place in the pool that is aligned. */
+static void far_apart(zonal_pool *pool) {
+    zonal_range_request request;
+    zonal_pool_info info;
+    char *first = zonal_range_alloc(pool, 3);
+    char *range;
+    zonal_pool_info_init(&info);
+    zonal_range_request_init(&request, 3);
+    request.align = 4096;
+    range = zonal_range_alloc_with(pool, &request);
+    CHECK(zonal_pool_get_info(pool, &info) == ZONAL_OK && first != NULL && range != NULL);
+    CHECK(range != first && (size_t)(range - (const char *)info.base) % (16 * MIB) == 0);
+    CHECK(zonal_range_free(pool, first, 3) == ZONAL_OK);
+    CHECK(zonal_range_free(pool, range, 3) == ZONAL_OK);
+}
+
 int main(void) {
     zonal_pool *pool = pool_of(64 * MIB);
     uint64_t all = free_pages(pool);
@@ -27,6 +43,7 @@ int main(void) {
     CHECK(zonal_range_free(pool, part + 100 * 4096, 700) == ZONAL_OK);
     CHECK(free_pages(pool) == all);
 
+    far_apart(pool);
     zonal_range_request_init(&request, 5000);
     request.align = 1024;
     range = zonal_range_alloc_with(pool, &request);

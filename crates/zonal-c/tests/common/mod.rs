@@ -71,6 +71,19 @@ impl Compiler {
     /// Whether a text is one that the compiler takes under the warnings of the most careful users,
     /// headers included.
     pub fn takes(self, text: &str, ending: &str, standard: &str, careful: &[&str]) {
+        if let Err(said) = self.says_of(text, ending, standard, careful) {
+            panic!("{}, {standard}: {text}\n{said}", self.program);
+        }
+    }
+
+    /// What the compiler says against a text under these warnings.
+    pub fn says_of(
+        self,
+        text: &str,
+        ending: &str,
+        standard: &str,
+        careful: &[&str],
+    ) -> Result<(), String> {
         let source = tempfile::Builder::new().suffix(ending).tempfile().unwrap();
         std::fs::write(&source, text).unwrap();
         let mut compile = Command::new(self.program);
@@ -78,8 +91,7 @@ impl Compiler {
         compile.args(["-Wshadow", "-Wconversion", "-Wsign-conversion", "-Wcast-qual", "-Wundef"]);
         compile.arg("-I").arg(root().join("include")).arg(source.path());
         let compiled = compile.output().unwrap();
-        let said = String::from_utf8_lossy(&compiled.stderr);
-        assert!(compiled.status.success(), "{}: {text}\n{said}", self.program);
+        compiled.status.success().then_some(()).ok_or_else(|| self::text(&compiled.stderr))
     }
 
     fn compile(self, source: &str, standard: &str, program: &Path, libraries: &[&Path]) {
