@@ -37,7 +37,11 @@ use crate::verdict::{Interrupted, Verdict};
 use zonal_replay::state::Text;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(instead) => return ExitCode::from(output::instead(&instead)),
+    };
+    let result = match cli.command {
         Command::Replay(args) => replay::run(&args),
         Command::Trace(command) => trace::run(&command),
         Command::Record(args) => record::command::run(&args),

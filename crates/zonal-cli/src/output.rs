@@ -80,6 +80,22 @@ impl Write for Stdout {
     }
 }
 
+/// Prints what a command line gets in place of its command: help and the version on stdout, what is
+/// wrong with it on stderr. The exit code.
+pub fn instead(said: &clap::Error) -> u8 {
+    if said.use_stderr() {
+        let _ = said.print();
+        return 2;
+    }
+    match said.print().and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            note(&format!("error: {}", Unwritten(error)));
+            2
+        }
+        _ => 0,
+    }
+}
+
 /// Whether a command ended because the reader of its output has seen enough: it ends quietly then.
 pub fn is_enough(error: &anyhow::Error) -> bool {
     let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());

@@ -53,6 +53,9 @@ fn an_output_that_is_full_is_an_error() {
         &["trace", "convert", &compact, "-", "--level", "1"][..],
         &["trace", "stats", &compact],
         &["policy"],
+        &["--help"],
+        &["lab", "once", "--help"],
+        &["--version"],
     ] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = Command::new(ZONAL).args(args).stdout(full).output().unwrap();
