@@ -8,7 +8,8 @@
 //!  Windows
 //!  s390x                the program is compiled, as far as that, for a processor that not all of
 //!                       the crates it uses know
-//!  riscv32imac          the core is refused there, by one error that says what it lacks
+//!  riscv32imac, i686    the core, and the pool, are refused there by one error that says what is
+//!                       lacking
 //! ```
 //! It installs nothing: what is missing is named with its package, and the row says SKIPPED.
 //! `--check` does only the last part, which is a step of continuous integration.
@@ -93,8 +94,11 @@ const CHECKED: [&str; 3] =
     ["x86_64-unknown-freebsd", "aarch64-apple-darwin", "x86_64-pc-windows-gnu"];
 /// A processor that the program is compiled for, and that nothing else here has it for.
 const PROGRAM: (&str, &str) = ("s390x-unknown-linux-gnu", "zonal-cli");
-/// A target without 64-bit atomics.
-const REFUSED: &str = "riscv32imac-unknown-none-elf";
+/// Targets without 64-bit atomics and without 64-bit words, what is refused there, and its words.
+const REFUSED: [(&str, &str, &str); 2] = [
+    ("riscv32imac-unknown-none-elf", "zonal-core", "64-bit atomics"),
+    ("i686-unknown-linux-gnu", "zonal", "64-bit target"),
+];
 /// The library that is not compiled for them: the bench is of Linux.
 const OF_LINUX: &str = "zonal-bench";
 
@@ -150,7 +154,7 @@ fn check_all(root: &Path, record: &mut Record) -> Result<()> {
     }
     let (triple, program) = PROGRAM;
     check_one(root, record, (triple, "the program"), std::iter::once(program))?;
-    refuse(root, record)
+    REFUSED.into_iter().try_for_each(|refused| refuse(root, record, refused))
 }
 
 fn check_one(
@@ -180,32 +184,41 @@ fn check_one(
     Ok(())
 }
 
-/// Compiles the core for a target that it cannot run on, and expects the one error that says so.
-fn refuse(root: &Path, record: &mut Record) -> Result<()> {
+/// Compiles a library for a target that it cannot run on, and expects the one error that says so.
+fn refuse(
+    root: &Path,
+    record: &mut Record,
+    (triple, library, words): (&str, &str, &str),
+) -> Result<()> {
     let start = Instant::now();
-    if !can_have(root, REFUSED) {
-        let missing = format!("SKIPPED: `rustup target add {REFUSED}` does not work here");
-        record.row(REFUSED, start, true, &missing);
+    if !can_have(root, triple) {
+        let missing = format!("SKIPPED: `rustup target add {triple}` does not work here");
+        record.row(triple, start, true, &missing);
         return Ok(());
     }
     let output = cargo(root)
-        .args(["check", "--color", "never", "--message-format", "short", "--target", REFUSED])
-        .args(["-p", "zonal-core"])
+        .args(["check", "--color", "never", "--message-format", "short", "--target", triple])
+        .args(["-p", library])
         .output()
         .context("cannot start cargo check")?;
     let printed = String::from_utf8_lossy(&output.stderr);
-    let refused = !output.status.success() && is_one_refusal(&printed);
+    let refused = !output.status.success() && is_one_refusal(&printed, words);
     if !refused {
         eprintln!("{printed}");
     }
-    record.row(REFUSED, start, refused, "the core is refused, by one error that says why");
+    record.row(
+        triple,
+        start,
+        refused,
+        &format!("{library} is refused, by one error that says why"),
+    );
     Ok(())
 }
 
-/// Whether a compiler's errors, one on a line, are the core's own alone.
-fn is_one_refusal(printed: &str) -> bool {
+/// Whether a compiler's errors, one on a line, are the library's own alone.
+fn is_one_refusal(printed: &str, words: &str) -> bool {
     let mut errors = printed.lines().filter(|line| line.contains(": error"));
-    errors.next().is_some_and(|error| error.contains("64-bit atomics")) && errors.next().is_none()
+    errors.next().is_some_and(|error| error.contains(words)) && errors.next().is_none()
 }
 
 impl Target {
@@ -277,7 +290,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_one_error_and_the_cores_own() {
+    fn a_refusal_is_one_error_and_the_librarys_own() {
+        let is_one_refusal = |printed: &str| is_one_refusal(printed, "64-bit atomics");
         let own = "src/lib.rs:26:1: error: zonal-core needs a target with 64-bit atomics\n";
         let end = "error: could not compile `zonal-core` (lib) due to 1 previous error\n";
         assert!(is_one_refusal(&format!("{own}{end}")));

@@ -22,6 +22,12 @@
 //! "LB D.4" is section D.4 of the reference of Linux' behaviour, in the folder `docs/linux` of the
 //! repository.
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!(
+    "zonal needs a 64-bit target (target_pointer_width = \"64\"): a pool may have 16 TiB; \
+     zonal-core is for kernels of 32 bits too"
+);
+
 pub mod adapt;
 pub mod buffers;
 mod error;

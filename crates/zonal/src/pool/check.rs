@@ -13,7 +13,7 @@ use crate::sys::cgroup::CgroupFiles;
 use crate::sys::machine::Room;
 
 /// Most bytes of a pool.
-const BYTES_MAX: usize = 1 << 44;
+const BYTES_MAX: u64 = 1 << 44;
 
 impl Builder {
     /// What needs no look at the machine.
@@ -50,7 +50,7 @@ impl Builder {
             zones => zones.iter().map(|zone| zone.bytes).fold(0, usize::saturating_add),
         };
         let wrong = |expected| Err(BuildError::Size { bytes, expected });
-        match bytes {
+        match bytes as u64 {
             0 => wrong("expected at least one page; call size() or zones()"),
             1..=BYTES_MAX => Ok(()),
             _ => wrong("expected at most 16 TiB"),
