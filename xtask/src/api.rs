@@ -4,7 +4,8 @@
 //!
 //! The items come from rustdoc's JSON form, an unstable option that the pinned stable toolchain
 //! accepts when it is unlocked. It is unlocked for rustdoc alone, so that nothing is recompiled:
-//! cargo runs this program as `rustdoc` ([`as_rustdoc`]).
+//! cargo runs this program as `rustdoc` ([`as_rustdoc`]). A link in the texts that leads nowhere is
+//! an error on the way.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ const LISTS: &str = "api";
 /// Libraries that the core's feature `history` is off for, and those around it.
 const WITHOUT_HISTORY: [&str; 5] =
     ["zonal", "zonal-cache", "zonal-core", "zonal-kernel", "zonal-uring"];
+/// What is looked for in the texts on the way: links that lead nowhere.
+const LINTS: &str =
+    "-A warnings -D rustdoc::broken_intra_doc_links -D rustdoc::private_intra_doc_links";
 /// Auto traits that say nothing of threads or memory.
 const QUIET: [&str; 5] = [
     "core::marker::Freeze for ",
@@ -70,7 +74,7 @@ fn document(root: &Path, names: &[&str]) -> Result<()> {
     let status = cargo(root)
         .args(["doc", "--quiet", "--no-deps", "--lib"])
         .args(names.iter().flat_map(|name| ["--package", name]))
-        .env("RUSTDOCFLAGS", "-Z unstable-options --output-format json --cap-lints allow")
+        .env("RUSTDOCFLAGS", format!("-Z unstable-options --output-format json {LINTS}"))
         .env("RUSTDOC", std::env::current_exe()?)
         .env(AS_RUSTDOC, "1")
         .status()?;

@@ -1,6 +1,6 @@
 //! Ranges of exactly as many pages as are asked for, beside blocks of the next power of two.
 //!
-//! One thread keeps [`HELD`] of them; each step frees the oldest and allocates the next of a fixed
+//! One thread keeps `HELD` of them; each step frees the oldest and allocates the next of a fixed
 //! program, of 3 to 511 pages, none a power of two. Only `zonal` runs it. What it does not show:
 //! several threads, ranges above 4 MiB, a pool that is nearly full.
 

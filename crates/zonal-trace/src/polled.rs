@@ -11,7 +11,8 @@ pub struct PolledState {
     pub t_begin_ns: u64,
     /// When it ended: the state is of some time between.
     pub t_end_ns: u64,
-    /// The populated zones, in the order of [`MachineDescription::zones`].
+    /// The populated zones, in the order of [`zones`](crate::MachineDescription::zones) of the
+    /// machine.
     pub zones: Vec<PolledZone>,
 }
 

@@ -78,7 +78,7 @@ impl Spec {
 
     /// As [`run`](Self::run) on a machine of which each node's highest zone has only its first
     /// section when it starts (LB A.8). The rest comes on demand and by
-    /// [`finish_growth`](Allocator::finish_growth).
+    /// [`finish_growth`](zonal_core::alloc::Allocator::finish_growth).
     ///
     /// # Errors
     /// As [`run`](Self::run).

@@ -194,7 +194,7 @@ pub struct PlaceReport {
 
 /// What a trace holds that was not replayed as it is, or needs a remark.
 ///
-/// The fields are those of [`Counts`].
+/// The fields are those of `Counts`.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names and meanings are those of `Counts`")]
 pub struct Counted {

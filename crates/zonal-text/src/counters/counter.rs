@@ -37,7 +37,7 @@ impl Counter {
         }
     }
 
-    /// Whether a counter of [`Group::Memory`] is in KiB and not in huge pages.
+    /// Whether a counter of [`Memory`](super::Group::Memory) is in KiB and not in huge pages.
     pub fn is_kib(&self) -> bool {
         !self.name.starts_with("HugePages_")
     }

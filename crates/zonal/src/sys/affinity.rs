@@ -8,7 +8,7 @@
 //!   to another thread.
 //!
 //! Threads belong to the caller, so the library itself pins none. One exception lets a thread be on
-//! another CPU for a moment: [`visit`], where the kernel refuses `membarrier`.
+//! another CPU for a moment: `visit`, where the kernel refuses `membarrier`.
 
 use super::Errno;
 use super::mask::{self, MASK_CPUS_FIRST, MASK_CPUS_MAX, WORD_BITS, Word};

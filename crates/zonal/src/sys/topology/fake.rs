@@ -83,7 +83,7 @@ impl Topology {
     /// never farther than a neighbour.
     ///
     /// # Errors
-    /// [`TopologyError::Fake`] when `pieces` is 0, there would be more than [`FAKE_NODES_MAX`], or
+    /// [`TopologyError::Fake`] when `pieces` is 0, there would be more than `FAKE_NODES_MAX`, or
     /// a map names a piece that was not cut from the CPU's real node (a map has one entry per
     /// online CPU, ascending by id).
     pub fn split(&self, pieces: u16, placement: &CpuPlacement) -> Result<Topology, TopologyError> {
