@@ -200,6 +200,9 @@ def test_wrong_arguments_are_refused(pool: zonal.Pool) -> None:
         zonal.Pool(MIB * 16, huge_pages="4M")
     with pytest.raises(zonal.ArgumentError, match="prefault"):
         zonal.Pool(MIB * 16, prefault="later")
+    for wrong in ("yes", 3, None):
+        with pytest.raises(zonal.ArgumentError, match="prefault: .*; expected True, False or"):
+            zonal.Pool(MIB * 16, prefault=wrong)  # type: ignore[arg-type]
     with pytest.raises(zonal.PolicyError):
         zonal.Pool(MIB * 16, policy="nope")
     buffer = pool.alloc(4096)

@@ -264,7 +264,7 @@ class Pool(_native.Pool):
             "node": _node(node),
             "strict": strict,
             "huge_pages": huge_pages,
-            "prefault": prefault if isinstance(prefault, str) else "yes" if prefault else "no",
+            "prefault": _prefault(prefault),
             "budget": budget,
             "poison": poison,
         }
@@ -421,6 +421,15 @@ def _whole(name: str, value: Any, most: int = (1 << 63) - 1, least: int = 0) -> 
     if not least <= number <= most:
         raise ArgumentError(f"{name}: {number}; expected {least} to {most}")
     return number
+
+
+def _prefault(wanted: Any) -> str:
+    """The word by which the native module knows it."""
+    if not isinstance(wanted, str) and wanted in (True, False):  # also one of NumPy's
+        return "yes" if wanted else "no"
+    if wanted != "parallel":
+        raise ArgumentError(f"prefault: {wanted!r}; expected True, False or 'parallel'")
+    return "parallel"
 
 
 def _bytes(name: str, value: Any) -> int:
