@@ -1,6 +1,6 @@
 //! The lists of every CPU, in the core's own stores, with the kernel's pages on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use zonal_core::pcp::closed::Closed;
@@ -20,22 +20,33 @@ pub enum Outcome {
     BelowGone(Vec<u64>),
     /// Below others that are there still.
     Below,
+    /// Below many that the kernel passed by again and again, hottest first: they are off the list
+    /// now, too.
+    BelowStrangers(Vec<u64>),
     /// Not there.
     Missing,
 }
 
 /// From this many pages on, one walk of the list removes them all.
 const MANY: usize = 8;
+/// So many pages between a list's end and the one that the kernel took are many.
+const FAR: usize = 256;
+/// So many times in a row no thread lost its CPU between the list and the event: what lies between
+/// is not there, most likely because its pageblock has another type than is known. Each time costs
+/// a walk over it.
+const IN_A_ROW: u8 = 16;
 
 /// All lists of a machine.
 pub struct Lists<'r, 'a> {
     rebuilt: &'r Rebuilt<'a>,
+    /// How often in a row the kernel took a page far from the hot end, and from the cold one.
+    far: HashMap<ListKey, [u8; 2]>,
 }
 
 impl<'r, 'a> Lists<'r, 'a> {
     /// The lists of a machine that nothing runs on.
     pub fn new(rebuilt: &'r Rebuilt<'a>) -> Lists<'r, 'a> {
-        Lists { rebuilt }
+        Lists { rebuilt, far: HashMap::new() }
     }
 
     /// The list for a block of this order and type, of this CPU, in the page's zone.
@@ -94,33 +105,69 @@ impl<'r, 'a> Lists<'r, 'a> {
     }
 
     /// Takes a page off its list, and tells whether the list would have given it.
-    pub fn take(&self, key: ListKey, pfn: u64, is_gone: impl Fn(u64) -> bool) -> Outcome {
-        let list = usize::from(key.list);
-        let Some(mut closed) = self.closed(key) else { return Outcome::Missing };
-        let frame = self.frame(key.zone, pfn);
-        let slots = closed.frames(list).unwrap_or_default();
-        let Some(index) = slots.iter().rposition(|slot| slot.load(Relaxed) == frame) else {
-            return Outcome::Missing;
+    pub fn take(&mut self, key: ListKey, pfn: u64, is_gone: impl Fn(u64) -> bool) -> Outcome {
+        let Some(above) = self.above(key, pfn) else { return Outcome::Missing };
+        // Most often the first one is there still, and the others are not looked at.
+        let all_gone = above > 0 && self.hottest(key, above).all(is_gone);
+        let strange = self.is_strange(key, 0, if all_gone { 0 } else { above });
+        let outcome = match above {
+            0 => Outcome::Top,
+            _ if all_gone => Outcome::BelowGone(self.hottest(key, above).collect()),
+            _ if strange => Outcome::BelowStrangers(self.hottest(key, above).collect()),
+            _ => Outcome::Below,
         };
-        let above =
-            slots[index + 1..].iter().rev().map(|slot| self.pfn(key.zone, slot.load(Relaxed)));
-        let outcome = match index + 1 == slots.len() {
-            true => Outcome::Top,
-            // Most often the first one is there still, and the others are not looked at.
-            false if above.clone().all(is_gone) => Outcome::BelowGone(above.collect()),
-            false => Outcome::Below,
-        };
-        to_top(&slots[index..]);
-        let popped = closed.pop(list, false);
-        debug_assert_eq!(popped, Some(frame));
+        self.take_off(key, above, strange);
         outcome
+    }
+
+    /// How many pages are hotter than this one on its list.
+    fn above(&self, key: ListKey, pfn: u64) -> Option<usize> {
+        let closed = self.closed(key)?;
+        let slots = closed.frames(key.list.into()).unwrap_or_default();
+        let frame = self.frame(key.zone, pfn);
+        slots.iter().rev().position(|slot| slot.load(Relaxed) == frame)
+    }
+
+    /// So many pages of a list, the hottest first.
+    fn hottest(&self, key: ListKey, count: usize) -> impl Iterator<Item = u64> + '_ {
+        let closed = self.closed(key);
+        let slots = closed.and_then(|closed| closed.frames(key.list.into())).unwrap_or_default();
+        slots.iter().rev().take(count).map(move |slot| self.pfn(key.zone, slot.load(Relaxed)))
+    }
+
+    /// Counts pages that lay between the hot (0) or the cold end (1) and the one that was taken.
+    /// Whether they were passed by often enough.
+    fn is_strange(&mut self, key: ListKey, end: usize, between: usize) -> bool {
+        if between <= FAR && self.far.is_empty() {
+            return false;
+        }
+        let times = &mut self.far.entry(key).or_default()[end];
+        *times = if between > FAR { *times + 1 } else { 0 };
+        let is_strange = *times >= IN_A_ROW;
+        *times %= IN_A_ROW;
+        is_strange
+    }
+
+    /// Takes off a page that has so many above it, and these too if `all`.
+    fn take_off(&self, key: ListKey, above: usize, all: bool) {
+        let list = usize::from(key.list);
+        let Some(mut closed) = self.closed(key) else { return };
+        if !all {
+            let slots = closed.frames(list).unwrap_or_default();
+            to_top(&slots[slots.len() - 1 - above..]);
+        }
+        for _ in 0..=if all { above } else { 0 } {
+            closed.pop(list, false);
+        }
     }
 
     /// Takes pages off their list, wherever they are; the hottest first.
     pub fn remove(&self, key: ListKey, pfns: &[u64]) {
         if pfns.len() < MANY {
             for pfn in pfns {
-                self.take(key, *pfn, |_| false);
+                if let Some(above) = self.above(key, *pfn) {
+                    self.take_off(key, above, false);
+                }
             }
             return;
         }
@@ -167,22 +214,26 @@ impl<'r, 'a> Lists<'r, 'a> {
         lost
     }
 
-    /// Takes a page off the cold end of its list, or wherever it is. Whether it was the coldest.
-    pub fn drain(&self, key: ListKey, pfn: u64) -> bool {
+    /// Takes a page off the cold end of its list, or wherever it is. Whether it was the coldest;
+    /// and pages that the kernel passed by there again and again, which are off the list now, too.
+    pub fn drain(&mut self, key: ListKey, pfn: u64) -> (bool, Vec<u64>) {
         let list = usize::from(key.list);
-        let Some(mut closed) = self.closed(key) else { return false };
+        let Some(mut closed) = self.closed(key) else { return (false, Vec::new()) };
         let slots = closed.frames(list).unwrap_or_default();
         let frame = self.frame(key.zone, pfn);
-        if slots.first().is_some_and(|slot| slot.load(Relaxed) == frame) {
-            closed.drop_cold(list, 1);
-            return true;
-        }
-        // It is near that end, where other CPUs' pages came between.
-        if let Some(index) = slots.iter().position(|slot| slot.load(Relaxed) == frame) {
+        // If it is not at that end it is near it, where other CPUs' pages came between.
+        let Some(index) = slots.iter().position(|slot| slot.load(Relaxed) == frame) else {
+            return (false, Vec::new());
+        };
+        if !self.is_strange(key, 1, index) {
             to_bottom(&slots[..=index]);
             closed.drop_cold(list, 1);
+            return (index == 0, Vec::new());
         }
-        false
+        let passed = slots[..index].iter().map(|slot| self.pfn(key.zone, slot.load(Relaxed)));
+        let passed = passed.collect();
+        closed.drop_cold(list, index as u32 + 1);
+        (false, passed)
     }
 }
 

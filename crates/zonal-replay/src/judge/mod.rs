@@ -261,19 +261,13 @@ impl<'r, 'a> Judge<'r, 'a> {
             return;
         };
         match place {
-            Place::Listed(key) => {
-                let place = self.lists.take(key, fact.pfn, |above| self.is_gone(above));
-                let verdict = &mut self.verdict;
-                verdict.judged += 1;
-                let differences = &mut verdict.differences;
-                match place {
-                    Outcome::Top if key == from => verdict.same_pfn += 1,
+            Place::Listed(key) => self.listed_alloc(at, fact, (key, from)),
+            Place::Aside(key) => {
+                self.verdict.judged += 1;
+                let differences = &mut self.verdict.differences;
+                match key {
                     _ if key.list != from.list => differences.other_list += 1,
                     _ if key.cpu != from.cpu => differences.other_cpu += 1,
-                    Outcome::BelowGone(above) => {
-                        differences.after_untraced += 1;
-                        self.drop_untraced(at, key, &above);
-                    }
                     _ => differences.below_others += 1,
                 }
             }
@@ -295,40 +289,79 @@ impl<'r, 'a> Judge<'r, 'a> {
         }
     }
 
-    /// Whether a page that is thought to be on a list must have left it without an event: the next
-    /// that the trace shows of it is that it is freed, or nothing.
-    fn is_gone(&self, pfn: u64) -> bool {
-        matches!(self.next[self.pages.last(pfn)], Next::Nothing | Next::Is(FactKind::Free))
+    /// An allocation of a page that is on a list, and perhaps on another than it asks.
+    fn listed_alloc(&mut self, at: usize, fact: &Fact, (key, from): (ListKey, ListKey)) {
+        let (next, pages) = (self.next, &self.pages);
+        let outcome = self.lists.take(key, fact.pfn, |above| is_gone(next, pages, above));
+        if let Outcome::BelowStrangers(above) = &outcome {
+            self.set_aside(key, above);
+        }
+        let verdict = &mut self.verdict;
+        verdict.judged += 1;
+        let differences = &mut verdict.differences;
+        match outcome {
+            Outcome::Top if key == from => verdict.same_pfn += 1,
+            _ if key.list != from.list => differences.other_list += 1,
+            _ if key.cpu != from.cpu => differences.other_cpu += 1,
+            Outcome::BelowGone(above) => {
+                differences.after_untraced += 1;
+                self.drop_untraced(at, key, &above);
+            }
+            _ => differences.below_others += 1,
+        }
+    }
+
+    /// Pages that were thought to be on a list are off it, and nobody knows where.
+    fn set_aside(&mut self, key: ListKey, pfns: &[u64]) {
+        if pfns.is_empty() {
+            return;
+        }
+        for &pfn in pfns {
+            self.pages.replace(pfn, Place::Aside(key));
+        }
+        self.gone.left(key, pfns.len(), &self.pages);
     }
 
     /// A page came to the hot end of a list, by this event.
     fn listed(&mut self, key: ListKey, pfn: u64, at: usize) {
         self.pages.replace(pfn, Place::Listed(key));
         self.pages.set_last(pfn, at);
-        if self.is_gone(pfn) {
+        if is_gone(self.next, &self.pages, pfn) {
             self.gone.push(key, pfn, at);
         }
     }
 
     /// Pages of one list, the hottest first, left it by allocations without event.
     fn drop_untraced(&mut self, at: usize, key: ListKey, pfns: &[u64]) {
-        let (order, migratetype) = self.lists.holds(key);
-        let cpu = key.cpu.into();
         for &pfn in pfns {
             debug_assert_eq!(self.pages.get(pfn), Place::Listed(key));
-            self.pages.replace(pfn, Place::Held);
-            let freed = self.next[self.pages.last(pfn)] == Next::Is(FactKind::Free);
-            self.told.untraced.push(Untraced { at, pfn, cpu, order, migratetype, freed });
+            self.tell_untraced(at, key, pfn);
         }
         self.lists.remove(key, pfns);
         self.gone.left(key, pfns.len(), &self.pages);
-        self.verdict.untraced_allocations += pfns.len() as u64;
+    }
+
+    /// A page of one list was allocated without event.
+    fn tell_untraced(&mut self, at: usize, key: ListKey, pfn: u64) {
+        let (order, migratetype) = self.lists.holds(key);
+        self.pages.replace(pfn, Place::Held);
+        let freed = self.next[self.pages.last(pfn)] == Next::Is(FactKind::Free);
+        let cpu = key.cpu.into();
+        self.told.untraced.push(Untraced { at, pfn, cpu, order, migratetype, freed });
+        self.verdict.untraced_allocations += 1;
     }
 
     fn free(&mut self, at: usize, fact: &Fact) {
-        if let Place::Listed(key) = self.pages.get(fact.pfn) {
-            let at = self.allocated_before(at, key, fact);
-            self.drop_untraced(at, key, &[fact.pfn]);
+        match self.pages.get(fact.pfn) {
+            Place::Listed(key) => {
+                let at = self.allocated_before(at, key, fact);
+                self.drop_untraced(at, key, &[fact.pfn]);
+            }
+            Place::Aside(key) => {
+                let at = self.allocated_before(at, key, fact);
+                self.tell_untraced(at, key, fact.pfn);
+            }
+            _ => {}
         }
         self.pages.set_last(fact.pfn, at);
         if self.next[at] == Next::Is(FactKind::Batched) {
@@ -435,10 +468,7 @@ impl<'r, 'a> Judge<'r, 'a> {
             frees_before,
         });
         for (pfn, _) in &blocks {
-            if let Place::Listed(old) = self.pages.replace(*pfn, Place::Direct) {
-                self.lists.remove(old, &[*pfn]);
-                self.verdict.freed_past_lists += 1;
-            }
+            self.buddy_gave(*pfn);
         }
         // A list is refilled when it is empty: what is thought to be there has left.
         let gone = self.gone.take_all(key, &self.pages);
@@ -455,15 +485,26 @@ impl<'r, 'a> Judge<'r, 'a> {
     }
 
     fn direct(&mut self, fact: &Fact) {
-        if let Place::Listed(key) = self.pages.replace(fact.pfn, Place::Direct) {
-            self.lists.remove(key, &[fact.pfn]);
-            self.verdict.freed_past_lists += 1;
+        self.buddy_gave(fact.pfn);
+    }
+
+    /// The buddy gave out a block, so it was not on the list where it was thought to be.
+    fn buddy_gave(&mut self, pfn: u64) {
+        let place = self.pages.replace(pfn, Place::Direct);
+        if let Place::Listed(key) = place {
+            self.lists.remove(key, &[pfn]);
         }
+        let is_thought_listed = matches!(place, Place::Listed(_) | Place::Aside(_));
+        self.verdict.freed_past_lists += u64::from(is_thought_listed);
     }
 
     fn drain(&mut self, fact: &Fact) {
         let key = match self.pages.replace(fact.pfn, Place::Free) {
             Place::Listed(key) => key,
+            Place::Aside(_) => {
+                self.verdict.drained_judged += 1;
+                return;
+            }
             Place::Unseen => {
                 let Some(key) = self.lists.of(self.map, fact) else { return };
                 let list = self.told.lists.entry(key).or_default();
@@ -474,10 +515,17 @@ impl<'r, 'a> Judge<'r, 'a> {
             }
             _ => return,
         };
-        let verdict = &mut self.verdict;
-        verdict.drained_judged += 1;
-        verdict.drained_same_pfn += u64::from(self.lists.drain(key, fact.pfn));
+        let (is_coldest, passed) = self.lists.drain(key, fact.pfn);
+        self.set_aside(key, &passed);
+        self.verdict.drained_judged += 1;
+        self.verdict.drained_same_pfn += u64::from(is_coldest);
     }
+}
+
+/// Whether a page that is thought to be on a list must have left it without an event: the next that
+/// the trace shows of it is that it is freed, or nothing.
+fn is_gone(next: &[Next], pages: &Pages, pfn: u64) -> bool {
+    matches!(next[pages.last(pfn)], Next::Nothing | Next::Is(FactKind::Free))
 }
 
 #[cfg(test)]

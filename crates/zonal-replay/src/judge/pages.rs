@@ -15,6 +15,9 @@ pub enum Place {
     Pending(u8),
     /// On a list.
     Listed(ListKey),
+    /// Freed to this list by what is known of its pageblock, and not there: the kernel passed it
+    /// by again and again.
+    Aside(ListKey),
     /// In the buddy.
     Free,
     /// From the buddy to its user, who has not got it yet.

@@ -289,3 +289,55 @@ fn pages_that_are_freed_together_were_allocated_before_the_first_is_freed() {
     let pages = told.untraced.iter().map(|untraced| (untraced.at, untraced.pfn - PFN));
     assert_eq!(pages.collect::<Vec<_>>(), [(4, 0), (4, 1), (6, 0), (6, 2), (9, 3), (10, 1)]);
 }
+
+/// Pages that the kernel passes by again and again are not on the list where they were thought to
+/// be: each of its allocations walked over all of them, and a replay took minutes for a second.
+#[test]
+fn many_pages_that_are_passed_by_again_and_again_are_on_another_list() {
+    let (stay, strangers) = (20, 260);
+    let own = || (0..stay).map(|page| PFN + page);
+    let others = || (stay..stay + strangers).map(|page| PFN + page);
+    let all = || own().chain(others());
+    let mut events: Vec<EventKind> = all().map(|pfn| refill(pfn, 0)).collect();
+    events.extend(all().map(|pfn| alloc(pfn, 0)));
+    events.extend(all().map(free));
+    // The kernel has the last 260 elsewhere, gives out those below, and drains the others later.
+    events.extend(own().rev().map(|pfn| alloc(pfn, 0)));
+    events.extend(others().map(|pfn| drain(pfn, 1)));
+    let (verdict, told) = on_cpu_0(events);
+    assert_eq!(verdict.same_pfn, stay + strangers + stay - 16);
+    assert_eq!(verdict.differences.below_others, 16);
+    assert_eq!((verdict.drained_judged, verdict.drained_same_pfn), (strangers, 0));
+    assert_eq!(told.untraced, []);
+}
+
+/// A thread that loses its CPU between the list and the event: what was freed meanwhile stays.
+#[test]
+fn many_pages_that_are_passed_by_once_stay_on_their_list() {
+    let (own, others) = (PFN, || (1..270).map(|page| PFN + page));
+    let all = || std::iter::once(own).chain(others());
+    let mut events: Vec<EventKind> = all().map(|pfn| refill(pfn, 0)).collect();
+    events.extend(all().map(|pfn| alloc(pfn, 0)));
+    events.extend(all().map(free));
+    events.push(alloc(own, 0));
+    events.extend(others().map(|pfn| drain(pfn, 0)));
+    let (verdict, _) = on_cpu_0(events);
+    assert_eq!(verdict.differences.below_others, 1);
+    assert_eq!((verdict.drained_judged, verdict.drained_same_pfn), (269, 269));
+}
+
+/// The same at the other end: drains that begin above many pages.
+#[test]
+fn many_pages_that_drains_pass_by_again_and_again_are_on_another_list() {
+    let others = || (0..260).map(|page| PFN + page);
+    let own = || (260..280).map(|page| PFN + page);
+    let all = || others().chain(own());
+    let mut events: Vec<EventKind> = all().map(|pfn| refill(pfn, 0)).collect();
+    events.extend(all().map(|pfn| alloc(pfn, 0)));
+    events.extend(all().map(free));
+    events.extend(own().map(|pfn| drain(pfn, 0)));
+    events.extend(others().map(|pfn| alloc(pfn, 0)));
+    let (verdict, _) = on_cpu_0(events);
+    assert_eq!((verdict.drained_judged, verdict.drained_same_pfn), (20, 20 - 16));
+    assert_eq!(verdict.differences.below_others, 260);
+}
