@@ -41,6 +41,8 @@ pub struct ZoneAt {
     pub batch: u64,
     /// The largest limit of a list that was recorded; 0 if unknown.
     pub list_high: u64,
+    /// The largest lower bound of these limits that was recorded.
+    pub list_high_min: Option<u64>,
 }
 
 /// The sizes that the recorded kernel's rules follow from. The model's pageblocks have 512 pages
@@ -94,13 +96,15 @@ pub(crate) fn sets_at_start<'m>(
     at_start(machine, zone).map_or(&zone.pagesets, |polled| &polled.pagesets)
 }
 
-/// The largest limit of the zone's lists, of all that was recorded: a recorder may have kept them
-/// short before the start.
-fn list_high(machine: &MachineDescription, zone: &ZoneDescription) -> u64 {
+/// The zone's lists in all that was recorded of them: a recorder may have kept them short before
+/// the start.
+fn all_sets<'m>(
+    machine: &'m MachineDescription,
+    zone: &'m ZoneDescription,
+) -> impl Iterator<Item = &'m Pageset> {
     let samples = machine.start.iter().chain(&machine.end);
     let polled = samples.filter_map(|sample| polled_zone(sample, zone));
-    let sets = polled.flat_map(|polled| &polled.pagesets).chain(&zone.pagesets);
-    sets.map(|set| set.high).max().unwrap_or(0)
+    polled.flat_map(|polled| &polled.pagesets).chain(&zone.pagesets)
 }
 
 impl Default for ZoneMap {
@@ -122,7 +126,8 @@ impl ZoneMap {
             start: zone.start_pfn,
             end: zone.start_pfn.saturating_add(zone.spanned),
             batch: zone.pagesets.iter().map(|set| set.batch).max().unwrap_or(0),
-            list_high: list_high(machine, zone),
+            list_high: all_sets(machine, zone).map(|set| set.high).max().unwrap_or(0),
+            list_high_min: all_sets(machine, zone).filter_map(|set| set.high_min).max(),
         };
         let mut zones: Vec<ZoneAt> =
             machine.zones.iter().filter(|zone| zone.is_populated()).map(zone).collect();

@@ -17,6 +17,8 @@
 //!   so the drains that they cause follow each other with nothing between. What a drain moves is
 //!   bounded by what was freed in a row (LB E.7, [`FreeCounts`]): four or five such blocks at 63
 //!   pages a batch.
+//! - So are blocks of a few pages, of which one row of 31 may make the CPU empty its lists twice
+//!   ([`Flushes`]).
 //! - Up to 6.6 the pages of a large mapping are freed by hundreds, and all their frees come before
 //!   the first drain, too. There a drain of single pages moves what the limit of the list leaves
 //!   above a batch at most (up to 5.12 a batch; LB E.10, E.11). On 6.1.0 with batch 7 and limit 231
@@ -36,6 +38,7 @@ use zonal_core::pcp::tuning::Tuning;
 use zonal_text::release::KernelRelease;
 use zonal_trace::{Event, EventKind, MachineDescription, Notice};
 
+use super::flush::Flushes;
 use super::free_count::FreeCounts;
 use crate::advise::policy_of;
 use crate::facts::alone::Alone;
@@ -69,6 +72,9 @@ pub struct Watcher {
     decays_in_batches: bool,
     /// A drain of blocks above [`COSTLY_ORDER`] ends when it has moved as much as this says.
     freed: Option<FreeCounts>,
+    /// Ends a drain of blocks of a few pages, where the kernel has a flag for large caches, which
+    /// keep a batch.
+    flushes: Option<Flushes>,
     /// What a drain of single pages moves at most.
     bound: Bound,
     open: Vec<Option<Burst>>,
@@ -155,6 +161,7 @@ impl Watcher {
             drains_in_batches: drain.is_some_and(|drain| drain.bulk == Chunk::Batch),
             decays_in_batches: drain.is_some_and(|drain| drain.decay == Chunk::Batch),
             freed: counts_frees.map(|pcp| FreeCounts::new(pcp.scale_max)),
+            flushes: counts_frees.map(|pcp| Flushes::new(!pcp.tuning.has(Tuning::Release615))),
             bound: pcp.map_or(Bound::None, |pcp| Bound::of(pcp.tuning)),
             open: Vec::new(),
             before: Vec::new(),
@@ -170,7 +177,9 @@ impl Watcher {
     pub fn of(zones: ZoneMap, machine: &MachineDescription) -> Watcher {
         let alone = Alone::new(zones.clone(), machine.is_simulated);
         let watcher = Watcher::new(zones, machine.kernel_release.as_deref());
-        let watcher = Watcher { alone, ..watcher };
+        let keeps_batch = machine.flags.free_high_batch_expected == Some(true);
+        let flushes = watcher.flushes.filter(|_| keeps_batch);
+        let watcher = Watcher { alone, flushes, ..watcher };
         match machine.has_moves_alone() {
             true => Watcher { gap_ns: GAP_OF_MOVES_NS, worker_gap_ns: GAP_OF_MOVES_NS, ..watcher },
             false => watcher,
@@ -240,6 +249,9 @@ impl Watcher {
         if let Some(freed) = &mut self.freed {
             freed.see(event, &self.zones);
         }
+        if let Some(flushes) = &mut self.flushes {
+            flushes.see(event);
+        }
         let cpu = event.cpu as usize;
         let is_free = matches!(event.kind, EventKind::Free { .. } | EventKind::FreeBatched { .. });
         let is_drain = matches!(event.kind, EventKind::PcpuDrain { .. });
@@ -280,6 +292,17 @@ impl Watcher {
         let zone = zone.filter(|_| self.before[cpu].order == 0);
         let most = zone.and_then(|zone| self.bound.pages(&self.zones.zones()[zone]));
         most.is_some_and(|most| most > 0 && moved >= most)
+    }
+
+    /// Takes note of a drain. How many pages a row has that must be two, if anything tells.
+    fn of_two(&mut self, event: &Event, zone: Option<usize>) -> Option<u64> {
+        let (flushes, freed) = (self.flushes.as_mut()?, self.freed.as_mut()?);
+        let cpu = event.cpu as usize;
+        let Before { pid, order, is_free, .. } = self.before[cpu];
+        if is_free && pid == event.pid {
+            flushes.drained((cpu, order), zone, (freed, &self.zones));
+        }
+        flushes.two(cpu, self.zones.zones()[zone?].batch)
     }
 
     fn batch(&self, zone: Option<usize>) -> u64 {
@@ -336,13 +359,19 @@ impl Watcher {
         let place = (zone, event.cpu as usize);
         let is_full = goes_on.is_some_and(|burst| burst.order == order)
             && self.is_full(place, order, hold_pages);
+        let moved = hold_pages + (1 << order);
+        let is_second =
+            self.of_two(event, zone).is_some_and(|two| goes_on.is_some() && moved >= two);
         let moves = self.moves.entry((zone, event.cpu)).or_default();
-        if goes_on.is_none() || is_full {
+        if goes_on.is_none() || is_full || is_second {
             moves.drain_bursts += 1;
         }
         if goes_on.is_none() || is_full || (in_batches && hold_pages >= batch) {
             moves.drain_holds += 1;
             hold_pages = 0;
+        } else if is_second {
+            moves.drain_holds += u64::from(!in_batches);
+            hold_pages -= batch;
         }
         moves.drain_pages += 1 << order;
         self.open[event.cpu as usize] = Some(Burst {

@@ -144,6 +144,56 @@ fn blocks_of_2_mib_leave_in_drains_of_what_was_freed_in_a_row() {
 }
 
 #[test]
+fn a_cpu_that_frees_blocks_of_a_few_pages_empties_its_lists_at_each_batch() {
+    let mut machine = zonal_trace::samples::zlib_make_j4().unwrap().description().clone();
+    (machine.start, machine.end) = (None, None);
+    for set in machine.zones.iter_mut().flat_map(|zone| &mut zone.pagesets) {
+        set.high_min = Some(2703);
+    }
+    let pfn = 0x20_0000;
+    let free = |order: u8, blocks: usize| vec![EventKind::Free { pfn, order }; blocks];
+    let drain = |order: u8, blocks: usize| {
+        vec![EventKind::PcpuDrain { pfn, order, migratetype: 1 }; blocks]
+    };
+    let alloc = |times: usize| {
+        vec![EventKind::Alloc { pfn: Some(pfn), order: 2, migratetype: 1, gfp: 0 }; times]
+    };
+    let holds = |machine: &MachineDescription, parts: &[Vec<EventKind>]| {
+        let mut watcher = Watcher::of(ZoneMap::new(machine), machine);
+        for (time_ns, kind) in (0..).zip(parts.concat()) {
+            watcher.see(&Event { time_ns, cpu: 0, pid: 0, kind });
+        }
+        let moves = total(&watcher.finish());
+        (moves.drain_holds, moves.drain_bursts)
+    };
+    let first = [free(2, 31), drain(2, 60)];
+    let then = |parts: &[Vec<EventKind>]| [&first[..], parts].concat();
+    machine.flags.free_high_batch_expected = Some(true);
+    assert_eq!(holds(&machine, &first), (1, 1), "lists may have held as much");
+    let row = [free(2, 31), drain(2, 32)];
+    assert_eq!(holds(&machine, &then(&row)), (3, 3), "64 and 64 pages");
+    let shorter = [free(2, 31), drain(2, 31)];
+    assert_eq!(holds(&machine, &then(&shorter)), (2, 2), "124 are less than two batches");
+    let three = [free(3, 31), drain(3, 24)];
+    assert_eq!(holds(&machine, &then(&three)), (4, 4), "three of 64");
+    // One page more, and a block later, for each single page that comes between.
+    let mixed = [free(0, 20), free(2, 31), drain(0, 20), drain(2, 32)];
+    assert_eq!(holds(&machine, &then(&mixed)), (2, 2));
+    let [single, blocks] = [free(0, 1), drain(0, 1)];
+    assert_eq!(holds(&machine, &then(&[single, free(2, 31), blocks, drain(2, 32)])), (3, 3));
+    // What is allocated in between may be of any list.
+    let after = [alloc(1), free(2, 31), drain(2, 32)];
+    assert_eq!(holds(&machine, &then(&after)), (2, 2));
+    // Without that flag each free empties the lists.
+    machine.flags.free_high_batch_expected = None;
+    assert_eq!(holds(&machine, &then(&row)), (2, 2));
+    // A CPU that has not freed as much in a row drains what is above the limit: 124 pages of 1,414.
+    machine.flags.free_high_batch_expected = Some(true);
+    let few = [alloc(12), free(2, 31), drain(2, 32), free(2, 31), drain(2, 32)];
+    assert_eq!(holds(&machine, &few), (2, 2));
+}
+
+#[test]
 fn up_to_6_6_drains_of_single_pages_end_at_the_limit_of_the_list() {
     let mut machine = zonal_trace::samples::zlib_make_j4().unwrap().description().clone();
     (machine.start, machine.end) = (None, None);

@@ -24,6 +24,7 @@
 //! moment on. Earlier events show which blocks are in use then ([`Origin::Held`]) and which are
 //! free ([`Origin::Gone`]); they are not replayed.
 
+mod flush;
 mod frames;
 mod free_count;
 mod kernel;
