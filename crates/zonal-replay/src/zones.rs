@@ -45,6 +45,9 @@ pub struct ZoneAt {
     pub list_high_min: Option<u64>,
 }
 
+/// The largest order of blocks of a few pages: these have lists in each kernel.
+pub(crate) const COSTLY_ORDER: u8 = Order::COSTLY.get() as u8;
+
 /// The sizes that the recorded kernel's rules follow from. The model's pageblocks have 512 pages
 /// whatever they are; which pageblock a page is in matters where migratetypes mix.
 pub fn page_rules(machine: &MachineDescription) -> PageRules {
@@ -155,7 +158,7 @@ impl ZoneMap {
 
     /// Whether blocks of this order go through the kernel's per-CPU lists (LB E.1).
     pub(crate) fn has_lists(&self, order: u8) -> bool {
-        u32::from(order) <= Order::COSTLY.get() || order == self.block_order
+        order <= COSTLY_ORDER || order == self.block_order
     }
 
     /// The position of the zone that spans `pfn`.

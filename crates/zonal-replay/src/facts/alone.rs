@@ -7,13 +7,12 @@
 //! the lists, and hundreds do so. Without it six recordings have none among 588,000 blocks, and two
 //! under reclaim have 20 and 2 among 8 million pages each.
 
-use zonal_core::types::Order;
 use zonal_trace::{Event, EventKind};
 
-use crate::zones::ZoneMap;
+use crate::zones::{COSTLY_ORDER, ZoneMap};
 
 /// Of huge pages a zone may have one left, so that a refill fetches no more.
-const ORDER_MAX: u8 = Order::COSTLY.get() as u8;
+const ORDER_MAX: u8 = COSTLY_ORDER;
 
 /// Threads of a CPU that are looked at: those in the middle of a refill.
 const THREADS_MAX: usize = 8;

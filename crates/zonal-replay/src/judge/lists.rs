@@ -83,7 +83,7 @@ impl<'r, 'a> Lists<'r, 'a> {
     pub fn content(&self, key: ListKey) -> Vec<u64> {
         let Some(closed) = self.closed(key) else { return Vec::new() };
         let slots = closed.frames(key.list.into()).unwrap_or_default();
-        slots.iter().rev().map(|slot| self.pfn(key.zone, slot.load(Relaxed))).collect()
+        self.pfns(slots, key.zone).collect()
     }
 
     /// Contents of every list that is not empty, hottest first.
@@ -106,33 +106,39 @@ impl<'r, 'a> Lists<'r, 'a> {
 
     /// Takes a page off its list, and tells whether the list would have given it.
     pub fn take(&mut self, key: ListKey, pfn: u64, is_gone: impl Fn(u64) -> bool) -> Outcome {
-        let Some(above) = self.above(key, pfn) else { return Outcome::Missing };
+        let list = usize::from(key.list);
+        let Some(mut closed) = self.closed(key) else { return Outcome::Missing };
+        let slots = closed.frames(list).unwrap_or_default();
+        let Some(index) = self.index(slots, key.zone, pfn) else { return Outcome::Missing };
+        let above = &slots[index + 1..];
         // Most often the first one is there still, and the others are not looked at.
-        let all_gone = above > 0 && self.hottest(key, above).all(is_gone);
-        let strange = self.is_strange(key, 0, if all_gone { 0 } else { above });
-        let outcome = match above {
-            0 => Outcome::Top,
-            _ if all_gone => Outcome::BelowGone(self.hottest(key, above).collect()),
-            _ if strange => Outcome::BelowStrangers(self.hottest(key, above).collect()),
-            _ => Outcome::Below,
+        let all_gone = !above.is_empty() && self.pfns(above, key.zone).all(is_gone);
+        let strange = self.is_strange(key, 0, if all_gone { 0 } else { above.len() });
+        let outcome = match above.is_empty() {
+            true => Outcome::Top,
+            false if all_gone => Outcome::BelowGone(self.pfns(above, key.zone).collect()),
+            false if strange => Outcome::BelowStrangers(self.pfns(above, key.zone).collect()),
+            false => Outcome::Below,
         };
-        self.take_off(key, above, strange);
+        let taken = if strange { above.len() + 1 } else { 1 };
+        if !strange {
+            to_top(&slots[index..]);
+        }
+        for _ in 0..taken {
+            closed.pop(list, false);
+        }
         outcome
     }
 
-    /// How many pages are hotter than this one on its list.
-    fn above(&self, key: ListKey, pfn: u64) -> Option<usize> {
-        let closed = self.closed(key)?;
-        let slots = closed.frames(key.list.into()).unwrap_or_default();
-        let frame = self.frame(key.zone, pfn);
-        slots.iter().rev().position(|slot| slot.load(Relaxed) == frame)
+    /// Where a page lies on a list.
+    fn index(&self, slots: &[AtomicU32], zone: u16, pfn: u64) -> Option<usize> {
+        let frame = self.frame(zone, pfn);
+        slots.iter().rposition(|slot| slot.load(Relaxed) == frame)
     }
 
-    /// So many pages of a list, the hottest first.
-    fn hottest(&self, key: ListKey, count: usize) -> impl Iterator<Item = u64> + '_ {
-        let closed = self.closed(key);
-        let slots = closed.and_then(|closed| closed.frames(key.list.into())).unwrap_or_default();
-        slots.iter().rev().take(count).map(move |slot| self.pfn(key.zone, slot.load(Relaxed)))
+    /// The pages of these slots, the hottest first.
+    fn pfns(&self, slots: &[AtomicU32], zone: u16) -> impl Iterator<Item = u64> {
+        slots.iter().rev().map(move |slot| self.pfn(zone, slot.load(Relaxed)))
     }
 
     /// Counts pages that lay between the hot (0) or the cold end (1) and the one that was taken.
@@ -148,31 +154,20 @@ impl<'r, 'a> Lists<'r, 'a> {
         is_strange
     }
 
-    /// Takes off a page that has so many above it, and these too if `all`.
-    fn take_off(&self, key: ListKey, above: usize, all: bool) {
-        let list = usize::from(key.list);
-        let Some(mut closed) = self.closed(key) else { return };
-        if !all {
-            let slots = closed.frames(list).unwrap_or_default();
-            to_top(&slots[slots.len() - 1 - above..]);
-        }
-        for _ in 0..=if all { above } else { 0 } {
-            closed.pop(list, false);
-        }
-    }
-
     /// Takes pages off their list, wherever they are; the hottest first.
     pub fn remove(&self, key: ListKey, pfns: &[u64]) {
+        let list = usize::from(key.list);
+        let Some(mut closed) = self.closed(key) else { return };
         if pfns.len() < MANY {
             for pfn in pfns {
-                if let Some(above) = self.above(key, *pfn) {
-                    self.take_off(key, above, false);
+                let slots = closed.frames(list).unwrap_or_default();
+                if let Some(index) = self.index(slots, key.zone, *pfn) {
+                    to_top(&slots[index..]);
+                    closed.pop(list, false);
                 }
             }
             return;
         }
-        let list = usize::from(key.list);
-        let Some(mut closed) = self.closed(key) else { return };
         let slots = closed.frames(list).unwrap_or_default();
         let mut wanted = pfns.iter().rev().map(|pfn| self.frame(key.zone, *pfn)).peekable();
         let mut kept = 0;

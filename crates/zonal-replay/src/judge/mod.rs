@@ -264,12 +264,7 @@ impl<'r, 'a> Judge<'r, 'a> {
             Place::Listed(key) => self.listed_alloc(at, fact, (key, from)),
             Place::Aside(key) => {
                 self.verdict.judged += 1;
-                let differences = &mut self.verdict.differences;
-                match key {
-                    _ if key.list != from.list => differences.other_list += 1,
-                    _ if key.cpu != from.cpu => differences.other_cpu += 1,
-                    _ => differences.below_others += 1,
-                }
+                self.differs(key, from);
             }
             Place::Unseen => {
                 self.verdict.unseen += 1;
@@ -296,17 +291,23 @@ impl<'r, 'a> Judge<'r, 'a> {
         if let Outcome::BelowStrangers(above) = &outcome {
             self.set_aside(key, above);
         }
-        let verdict = &mut self.verdict;
-        verdict.judged += 1;
-        let differences = &mut verdict.differences;
+        self.verdict.judged += 1;
         match outcome {
-            Outcome::Top if key == from => verdict.same_pfn += 1,
-            _ if key.list != from.list => differences.other_list += 1,
-            _ if key.cpu != from.cpu => differences.other_cpu += 1,
-            Outcome::BelowGone(above) => {
-                differences.after_untraced += 1;
+            Outcome::Top if key == from => self.verdict.same_pfn += 1,
+            Outcome::BelowGone(above) if (key.list, key.cpu) == (from.list, from.cpu) => {
+                self.verdict.differences.after_untraced += 1;
                 self.drop_untraced(at, key, &above);
             }
+            _ => self.differs(key, from),
+        }
+    }
+
+    /// The page came from this list, and not from the hot end of the one that was asked.
+    fn differs(&mut self, key: ListKey, from: ListKey) {
+        let differences = &mut self.verdict.differences;
+        match key {
+            _ if key.list != from.list => differences.other_list += 1,
+            _ if key.cpu != from.cpu => differences.other_cpu += 1,
             _ => differences.below_others += 1,
         }
     }

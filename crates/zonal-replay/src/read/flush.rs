@@ -14,10 +14,7 @@
 use zonal_trace::{Event, EventKind};
 
 use super::free_count::FreeCounts;
-use crate::zones::ZoneMap;
-
-/// Blocks of up to this order are freed so.
-const ORDER_MAX: u8 = 3;
+use crate::zones::{COSTLY_ORDER, ZoneMap};
 
 /// What a CPU's lists are known to hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +48,7 @@ impl Flushes {
     pub(super) fn see(&mut self, event: &Event) {
         let lists = self.of(event.cpu as usize);
         match event.kind {
-            EventKind::Free { order: order @ 0..=ORDER_MAX, .. } => {
+            EventKind::Free { order: order @ 0..=COSTLY_ORDER, .. } => {
                 let single = u64::from(order == 0);
                 *lists = match *lists {
                     Lists::Unknown => Lists::Unknown,
@@ -72,7 +69,7 @@ impl Flushes {
         zone: Option<usize>,
         (counts, zones): (&mut FreeCounts, &ZoneMap),
     ) {
-        let Some(at) = zone.filter(|_| (1..=ORDER_MAX).contains(&freed)) else { return };
+        let Some(at) = zone.filter(|_| (1..=COSTLY_ORDER).contains(&freed)) else { return };
         let zone = &zones.zones()[at];
         let more = if self.early { Some(0) } else { zone.list_high_min.map(|high| high / 2) };
         let is_stream =
@@ -90,7 +87,7 @@ impl Flushes {
     /// block is freed without a drain.
     pub(super) fn two(&mut self, cpu: usize, batch: u64) -> Option<u64> {
         let Lists::Again(singles) = *self.of(cpu) else { return None };
-        let one = batch + singles + ((singles + 1) << ORDER_MAX);
+        let one = batch + singles + ((singles + 1) << COSTLY_ORDER);
         Some(one.max(2 * batch))
     }
 

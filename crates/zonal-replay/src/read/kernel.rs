@@ -43,7 +43,7 @@ use super::free_count::FreeCounts;
 use crate::advise::policy_of;
 use crate::facts::alone::Alone;
 use crate::moves::MovesByPlace;
-use crate::zones::{ZoneAt, ZoneMap};
+use crate::zones::{COSTLY_ORDER, ZoneAt, ZoneMap};
 
 /// Blocks of one move follow within a microsecond or two; a timer interrupt in between takes less
 /// than this.
@@ -58,9 +58,6 @@ const WORKER_NS: u64 = 500_000_000;
 
 /// A drain follows the free that caused it, or the drained page before it, sooner than this.
 pub(super) const DRAIN_BEHIND_FREE_NS: u64 = 1_000_000;
-
-/// Larger blocks than these leave a list only by drains that are bounded (LB E.7).
-const COSTLY_ORDER: u8 = 3;
 
 /// Counts the moves in a stream of events.
 #[derive(Debug)]
@@ -284,6 +281,7 @@ impl Watcher {
 
     /// Whether a drain that has moved so many pages cannot go on with a block of this order.
     fn is_full(&mut self, (zone, cpu): (Option<usize>, usize), order: u8, moved: u64) -> bool {
+        // Larger blocks leave a list only by drains that are bounded (LB E.7).
         if order > COSTLY_ORDER {
             let bound = |freed: &mut FreeCounts| freed.drain_pages(cpu, zone?, &self.zones).into();
             return self.freed.as_mut().and_then(bound).is_some_and(|most| moved >= most);

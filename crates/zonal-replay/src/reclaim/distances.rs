@@ -48,6 +48,9 @@ impl Distances<'_> {
     /// rings, too: distances are by samples.
     pub fn share_unrecorded(self, more: (f64, f64)) -> Share {
         let recorded = self.share(more);
+        if self.rings.pages == 0 {
+            return recorded;
+        }
         let own = self.share_of(more, |within| self.unrecorded(within).sum());
         Share {
             least: own.least.min(recorded.least),

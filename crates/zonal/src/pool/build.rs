@@ -180,10 +180,10 @@ impl Builder {
     fn mode(&self, cpus: usize, by_list: bool) -> (Mode, Option<RseqFence>) {
         let off = |why: &str| (Mode::Lock(why.to_owned()), None);
         if (cpus as u32) < possible_cpus_max() {
-            return off(
-                "a CPU may come up that nobody tells of; expected the CPUs that there can \
-                        be in /sys/devices/system/cpu/possible",
-            );
+            return off(&format!(
+                "a CPU may come up that nobody tells of; expected the CPUs that there can be in \
+                 {SYSFS_CPU}/possible"
+            ));
         }
         if !self.rseq {
             return off("turned off by the program");
