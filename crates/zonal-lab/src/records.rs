@@ -100,3 +100,9 @@ impl Records {
         Metadata { zones, pcps, words, blocks, slots, nodes, zonelist, numa, owners, owned }
     }
 }
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        huge::give_back(std::mem::take(&mut self.words));
+    }
+}

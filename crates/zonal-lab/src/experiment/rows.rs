@@ -6,6 +6,7 @@ use std::thread;
 
 use super::table::Progress;
 use crate::LabError;
+use crate::huge;
 use crate::stop;
 
 /// What `one` makes of every row, on as many threads as the machine has CPUs; the result does not
@@ -25,7 +26,7 @@ pub(super) fn all<R: Sync, T: Send>(
     thread::scope(|scope| {
         for _ in 0..threads {
             let (send, next, one) = (send.clone(), &next, &one);
-            scope.spawn(move || {
+            let work = move || {
                 let take = || next.lock().ok().and_then(|mut rows| rows.next());
                 while let Some(at) = take().filter(|_| !stop.is_asked()) {
                     let mut looked = || drop(send.send(None));
@@ -36,7 +37,8 @@ pub(super) fn all<R: Sync, T: Send>(
                     }
                     drop(send.send(Some((at, run))));
                 }
-            });
+            };
+            scope.spawn(|| huge::keeping(work));
         }
         drop(send);
         let mut done = 0;

@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::{LabError, stop};
+use crate::{LabError, huge, stop};
 
 pub use lock::{Held, hold};
 pub use merge::{Join, Merged, extend, merge, write};
@@ -82,7 +82,8 @@ impl Sweep {
             Ok(())
         };
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+            let workers: Vec<_> =
+                (0..threads.max(1)).map(|_| scope.spawn(|| huge::keeping(work))).collect();
             let ended = workers.into_iter().map(|worker| match worker.join() {
                 Ok(ended) => ended,
                 Err(_) => Err(broken()),
