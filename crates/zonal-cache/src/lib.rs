@@ -142,6 +142,7 @@ mod state;
 mod stats;
 mod store;
 mod sync;
+mod unwind;
 mod writeback;
 
 pub use backing::{Backing, PageWrite, WriteFailed};

@@ -306,3 +306,16 @@ fn while_a_page_is_written_others_read_it_and_change_its_neighbours() {
     drop(pager);
     end(cache, &pool);
 }
+
+/// Arrow, thread pools and others that take what may panic meanwhile ask for this.
+#[test]
+fn pins_may_be_seen_after_a_panic() {
+    fn may<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
+    may::<zonal_cache::PinnedPage<'_>>();
+    may::<zonal_cache::OwnedPinnedPage>();
+    may::<zonal_cache::OwnedPinnedPageMut>();
+    may::<Pager>();
+    may::<EngineCache>();
+    may::<zonal_cache::Cache>();
+    may::<zonal_cache::CachedFile>();
+}

@@ -216,3 +216,22 @@ fn a_forked_child_frees_its_blocks_of_a_pool_without_handles() {
     drop(mine);
     assert!(!is_mapped(start));
 }
+
+/// What takes buffers of others (Arrow, thread pools) may ask for this.
+#[test]
+fn pools_and_their_pages_may_be_seen_after_a_panic() {
+    fn may<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
+    may::<Pool>();
+    may::<zonal::Pages<'_>>();
+    may::<OwnedPages>();
+    may::<zonal::PageRange<'_>>();
+    may::<zonal::OwnedRange>();
+    may::<zonal::View<'_>>();
+    may::<zonal::Ranges<'_>>();
+    may::<zonal::HotPages<'_>>();
+    may::<zonal::Resident>();
+    may::<zonal::adapt::PageBuf>();
+    may::<zonal::buffers::BufferPool>();
+    may::<zonal::buffers::Buffer>();
+    may::<zonal::reclaim::Registration>();
+}

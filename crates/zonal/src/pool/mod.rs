@@ -113,6 +113,7 @@ pub use range::{PageRange, RangeError, Ranges};
 pub use resident::Resident;
 pub use trim::TrimError;
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -191,6 +192,11 @@ pub(crate) struct Shared {
     records: Records,
     _plan: plan::Plan,
 }
+
+/// A panic of a consumer or another function of the program passes a pool as it passes between two
+/// calls: what it unwinds through gives its locks back and leaves nothing half done.
+impl RefUnwindSafe for Shared {}
+impl UnwindSafe for Shared {}
 
 impl Pool {
     /// Writes a setting, as a kernel's sysctl.

@@ -12,6 +12,7 @@
 //!   request nor a report of that thread does.
 //! - **REG-3** a forked child calls no consumer: their locks may be held there forever.
 
+use std::panic::RefUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, Instant};
@@ -89,6 +90,9 @@ impl Drop for Registration {
         }
     }
 }
+
+/// A consumer that panics is not called again ([`Called`]), and no lock is held meanwhile.
+impl RefUnwindSafe for Registry {}
 
 impl Registry {
     pub(crate) fn new(place: Place, last_resort: Option<LastResort>) -> Arc<Registry> {
