@@ -4,9 +4,13 @@
 #ifndef ZONAL_H
 #define ZONAL_H
 
+/* With ZONAL_DECLARATIONS there are types and functions only, no includes and nothing inline, for
+ * languages that read declarations of C: cc -E -P -DZONAL_DECLARATIONS zonal.h */
+#ifndef ZONAL_DECLARATIONS
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#endif
 
 /* Contract, by number. Each function names the numbers that it has under "Safety". What a check of
  * O(1) can find is refused with a code and a sentence (zonal_last_error) instead.
@@ -238,7 +242,7 @@ typedef int32_t (*zonal_out_of_memory_fn)(void *data, uint32_t order, uint32_t g
 typedef void (*zonal_prefault_fn)(void *data, uint64_t done, uint64_t total);
 
 // What a pool is to be. Begin with zonal_options_init, which sets the size and zeroes the rest:
-// zero is the default of each field. Only the memory is asked for: bytes, zones or memory.
+// zero is the default of each field. Only the memory is asked for: one of bytes, zones and memory.
 typedef struct {
     // sizeof(zonal_options).
     uint32_t size;
@@ -781,6 +785,7 @@ const char *zonal_version(void);
 #endif  // __cplusplus
 
 
+#ifndef ZONAL_DECLARATIONS
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -842,5 +847,6 @@ static inline uint32_t zonal_order_for(size_t bytes) {
 #ifdef __cplusplus
 }
 #endif
+#endif /* ZONAL_DECLARATIONS */
 
 #endif /* ZONAL_H */

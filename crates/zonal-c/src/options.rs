@@ -89,7 +89,7 @@ pub type zonal_prefault_fn =
     Option<unsafe extern "C-unwind" fn(data: *mut c_void, done: u64, total: u64)>;
 
 /// What a pool is to be. Begin with zonal_options_init, which sets the size and zeroes the rest:
-/// zero is the default of each field. Only the memory is asked for: bytes, zones or memory.
+/// zero is the default of each field. Only the memory is asked for: one of bytes, zones and memory.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct zonal_options {
@@ -165,6 +165,7 @@ pub(crate) unsafe fn builder(options: *const zonal_options) -> Result<Builder, F
     let options = unsafe { read_struct(options) }?;
     // SAFETY: (1) C-2, C-6.
     let builder = unsafe { with_memory(on_release(Pool::builder(), &options), &options) }?;
+    one_memory(&options)?;
     if options.flags & !FLAGS_KNOWN != 0 {
         let unknown = options.flags & !FLAGS_KNOWN;
         return Err(Failure::argument(format!("flags: {unknown:#x} is no flag of this library")));
@@ -221,12 +222,25 @@ pub(crate) unsafe fn builder(options: *const zonal_options) -> Result<Builder, F
     let zones = unsafe { array(options.zones, options.zones_len, "zones") }?;
     if !zones.is_empty() {
         let zones: Result<Vec<ZoneSize>, Failure> = zones.iter().map(zone).collect();
-        let zones = zones?;
-        if options.memory_len == 0 {
-            builder = builder.zones(&zones);
-        }
+        builder = builder.zones(&zones?);
     }
     Ok(with_callbacks(builder, &options, is(ZONAL_ABORT_ON_MISUSE)))
+}
+
+/// What a pool's memory is stands in one field: another one would be passed over without a word.
+fn one_memory(options: &zonal_options) -> Result<(), Failure> {
+    let given = [
+        (options.bytes != 0, "bytes"),
+        (options.zones_len != 0, "zones"),
+        (options.memory_len != 0, "memory"),
+    ];
+    let mut given = given.iter().filter(|(is_given, _)| *is_given).map(|(_, name)| *name);
+    match (given.next(), given.next()) {
+        (Some(one), Some(other)) => Err(Failure::argument(format!(
+            "{one} and {other}: the memory of a pool is given once, by bytes, zones or memory"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn zone(zone: &zonal_zone_size) -> Result<ZoneSize, Failure> {

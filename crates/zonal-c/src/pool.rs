@@ -132,10 +132,11 @@ fn handed_out(pool: &Pool) -> Option<String> {
             let bytes = held.users + held.consumers;
             let block = pool.view().blocks().next();
             return block.filter(|_| bytes > 0).map(|(start, order)| {
+                let pages = bytes / PAGE_SIZE as u64;
+                let are = if pages == 1 { "page is" } else { "pages are" };
                 format!(
-                    "{} pages are handed out, the first in the block of order {} at {start:p}; \
+                    "{pages} {are} handed out, the first in the block of order {} at {start:p}; \
                      free them, or call zonal_pool_discard if nobody uses them",
-                    bytes / PAGE_SIZE as u64,
                     order.get()
                 )
             });

@@ -74,6 +74,32 @@ fn a_program_that_unloads_the_library_goes_on() {
     }
 }
 
+/// Languages that read declarations of C (LuaJIT, PHP, Python's cffi) have no preprocessor, and
+/// know nothing of what a C library's own headers say.
+#[test]
+fn the_header_is_plain_declarations_where_these_are_asked_for() {
+    if !CC.is_there() {
+        return;
+    }
+    let header = root().join("include/zonal.h");
+    let mut cc = std::process::Command::new(CC.program);
+    cc.args(["-E", "-P", "-DZONAL_DECLARATIONS"]).arg(&header);
+    let output = cc.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for foreign in ["#", "static", "inline", "__", "ZONAL_ORDERS", "memset"] {
+        assert!(!text.contains(foreign), "'{foreign}' in {text}");
+    }
+    let map = std::fs::read_to_string(root().join("zonal.map")).unwrap();
+    let names = map.lines().filter_map(|line| line.trim().strip_suffix(';'));
+    let names: Vec<&str> = names.filter(|name| name.starts_with("zonal_")).collect();
+    assert!(names.len() > 40, "{names:?}");
+    for name in names {
+        assert!(text.contains(&format!("{name}(")), "{name} is not in {text}");
+    }
+    CC.takes(&format!("#include <stddef.h>\n#include <stdint.h>\n{text}"), ".c", "c99", &[]);
+}
+
 /// The page of the book quotes the example and the command that these tests run.
 #[test]
 fn the_book_says_what_is_tested() {

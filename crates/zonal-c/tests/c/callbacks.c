@@ -219,7 +219,12 @@ static void memory_of_another_pool_is_not_released(void) {
     options.zones = &zone;
     options.zones_len = 1;
     CHECK(zonal_pool_create(&options) == NULL && brought.released == 0);
+    SAYS(ZONAL_E_ARGUMENT, "zones and memory: the memory of a pool is given once");
     options.zones_len = 0;
+    options.bytes = 8 * MIB;
+    CHECK(zonal_pool_create(&options) == NULL && brought.released == 0);
+    SAYS(ZONAL_E_ARGUMENT, "bytes and memory: the memory of a pool is given once");
+    options.bytes = 0;
     options.memory_len = 2;
     CHECK(zonal_pool_create(&options) == NULL && brought.released == 0); /* the second is null */
     options.memory_len = 1;

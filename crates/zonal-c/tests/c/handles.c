@@ -81,6 +81,9 @@ static void busy_pools(void) {
     CHECK(zonal_set_budget(pool, 8 * MIB) == ZONAL_OK);
     REFUSED(zonal_pool_destroy(pool), ZONAL_E_BUSY, "16 pages are handed out");
     CHECK(zonal_free(pool, block, 4) == ZONAL_OK);
+    block = zonal_alloc_page(pool);
+    REFUSED(zonal_pool_destroy(pool), ZONAL_E_BUSY, "1 page is handed out");
+    CHECK(zonal_free_page(pool, block) == ZONAL_OK);
     CHECK(zonal_pool_destroy(pool) == ZONAL_OK);
     pool = pool_of(16 * MIB);
     CHECK(zonal_alloc(pool, 4, ZONAL_GFP_KERNEL) != NULL);
@@ -126,6 +129,9 @@ static void bad_options(void) {
     options.policy = NULL;
     options.zones = zones;
     options.zones_len = 1;
+    CHECK(zonal_pool_create(&options) == NULL);
+    SAYS(ZONAL_E_ARGUMENT, "bytes and zones: the memory of a pool is given once");
+    options.bytes = 0;
     CHECK(zonal_pool_create(&options) == NULL);
     SAYS(ZONAL_E_ARGUMENT, "kind of a zone: 9");
     options.zones = NULL;
