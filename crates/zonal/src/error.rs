@@ -322,7 +322,8 @@ impl fmt::Display for FreeError {
         match self.details() {
             FreeFault::Unaligned { past } => {
                 let page = address - past;
-                write!(f, "it is {past} bytes past the start of the page at {page:#x}")
+                let s = if past == 1 { "" } else { "s" };
+                write!(f, "it is {past} byte{s} past the start of the page at {page:#x}")
             }
             FreeFault::Foreign { start, end } => {
                 write!(f, "it is outside this pool's memory, {start:#x} to {end:#x}")
@@ -456,6 +457,8 @@ mod tests {
         let foreign = core::FreeError::Foreign(Pfn(17));
         let text = "it is 8 bytes past the start of the page at 0x7f0000411000";
         check((PAGE + 8, foreign), None, FreeFault::Unaligned { past: 8 }, text);
+        let text = "it is 1 byte past the start of the page at 0x7f0000411000";
+        check((PAGE + 1, foreign), None, FreeFault::Unaligned { past: 1 }, text);
         let memory = FreeFault::Foreign { start: BASE, end: BASE + LENGTH };
         let text = "it is outside this pool's memory, 0x7f0000400000 to 0x7f0004400000";
         for address in [0, BASE - 1, BASE + LENGTH, usize::MAX] {

@@ -104,10 +104,12 @@ fn a_range_at_an_address_takes_what_waits_on_lists() {
         for nowhere in [std::ptr::null(), usize::MAX as *const u8] {
             pool.ranges().alloc_at(nowhere, 2, Gfp::KERNEL).unwrap_err();
         }
-        for (nowhere, past) in [(at.wrapping_add(1), 1), (at.wrapping_sub(1), 4095)] {
+        let places = [(1, 1, "1 byte"), (-1, 4095, "4095 bytes")];
+        for (offset, past, bytes) in places {
+            let nowhere = at.wrapping_offset(offset);
             let error = pool.ranges().alloc_at(nowhere, 2, Gfp::KERNEL).unwrap_err();
             assert_eq!(error.why(), RangeRefusal::Unaligned { past });
-            let text = format!("{nowhere:p} is {past} bytes past the start of a page");
+            let text = format!("{nowhere:p} is {bytes} past the start of a page");
             assert!(error.to_string().ends_with(&text), "{error}");
         }
         drop(range);

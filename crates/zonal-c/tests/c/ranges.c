@@ -37,7 +37,7 @@ int main(void) {
     REFUSED(zonal_range_alloc_at(pool, part, 100, ZONAL_GFP_KERNEL), ZONAL_E_IN_THE_WAY, "in a");
     REFUSED(zonal_range_alloc_at(pool, (char *)4096, 1, ZONAL_GFP_KERNEL), ZONAL_E_FOREIGN, "zone");
     REFUSED(zonal_range_free(pool, range, 0), ZONAL_E_ARGUMENT, "at least one page");
-    REFUSED(zonal_range_free(pool, range + 1, 3), ZONAL_E_UNALIGNED, "1 bytes past");
+    REFUSED(zonal_range_free(pool, range + 1, 3), ZONAL_E_UNALIGNED, "1 byte past");
     CHECK(zonal_range_free(pool, range, 700) == ZONAL_OK);
     CHECK(zonal_range_free(pool, part, 100) == ZONAL_OK);
     CHECK(zonal_range_free(pool, part + 100 * 4096, 700) == ZONAL_OK);
@@ -95,7 +95,7 @@ int main(void) {
     REFUSED(zonal_range_alloc_at(pool, range + 4095, 2, ZONAL_GFP_KERNEL), ZONAL_E_UNALIGNED,
             "is 4095 bytes past the start of a page");
     REFUSED(zonal_range_grow(pool, range + 1, 1, 1), ZONAL_E_UNALIGNED,
-            "is 1 bytes past the start of a page");
+            "is 1 byte past the start of a page");
     REFUSED(zonal_range_grow(pool, range + 4096, 1, 1), ZONAL_E_NOT_A_BLOCK, "is a free page");
     CHECK(zonal_range_free(pool, range, 1) == ZONAL_OK);
     zonal_drain(pool);

@@ -519,10 +519,12 @@ impl fmt::Display for RangeError {
             ),
             RangeRefusal::Unaligned { past } => write!(
                 f,
-                "cannot allocate {} pages in a row: {:#x} is {past} bytes past the start of a page",
+                "cannot allocate {} pages in a row: {:#x} is {past} byte{} past the start of a \
+                 page",
                 self.error.pages,
                 // The number of a page that is none keeps the bytes behind its start.
-                self.error.start.map_or(0, at)
+                self.error.start.map_or(0, at),
+                if past == 1 { "" } else { "s" }
             ),
             RangeRefusal::NotARange(error) => self.fmt_not_a_range(f, error),
             RangeRefusal::Outside(_) => write!(

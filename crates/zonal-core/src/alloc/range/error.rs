@@ -158,7 +158,8 @@ impl fmt::Display for RangeError {
             ),
             RangeRefusal::Refused(why) => write!(f, ": {why}"),
             RangeRefusal::Unaligned { past } => {
-                write!(f, ": the address is {past} bytes past the start of a page")
+                let s = if past == 1 { "" } else { "s" };
+                write!(f, ": the address is {past} byte{s} past the start of a page")
             }
             RangeRefusal::Outside(pfn) => write!(f, ": the zone ends in front of {pfn:?}"),
             RangeRefusal::InTheWay(pfn, what) => write!(f, ": {pfn:?} is {what}"),
