@@ -133,7 +133,7 @@
 #define ZONAL_LAYOUT_7_0 4
 
 // What a call returns, or leaves in zonal_last_error_code. 0 is success.
-typedef enum {
+typedef enum zonal_error {
     // Success.
     ZONAL_OK = 0,
     // The handle is null, destroyed, or no handle of this kind.
@@ -171,7 +171,7 @@ typedef enum {
 } zonal_error;
 
 // What zonal_text writes.
-typedef enum {
+typedef enum zonal_text_kind {
     // /proc/zoneinfo.
     ZONAL_TEXT_ZONEINFO = 0,
     // /proc/buddyinfo.
@@ -205,7 +205,7 @@ typedef struct zonal_consumer zonal_consumer;
 typedef struct zonal_pool zonal_pool;
 
 // A zone of a pool that is to have others than one Normal zone per node.
-typedef struct {
+typedef struct zonal_zone_size {
     // Node.
     uint32_t node;
     // 0 DMA, 1 DMA32, 2 Normal, 3 Movable, 4 Device.
@@ -216,7 +216,7 @@ typedef struct {
 
 // A stretch of memory that the program brings. The first begins at a multiple of 4 MiB, each
 // other where the one before it ends; nodes ascend.
-typedef struct {
+typedef struct zonal_memory {
     // First byte.
     void *start;
     // Bytes, a multiple of 4096.
@@ -243,7 +243,7 @@ typedef void (*zonal_prefault_fn)(void *data, uint64_t done, uint64_t total);
 
 // What a pool is to be. Begin with zonal_options_init, which sets the size and zeroes the rest:
 // zero is the default of each field. Only the memory is asked for: one of bytes, zones and memory.
-typedef struct {
+typedef struct zonal_options {
     // sizeof(zonal_options).
     uint32_t size;
     // ZONAL_PREFAULT and so on.
@@ -261,11 +261,11 @@ typedef struct {
     // With fake_nodes. 0: the first CPUs to the first node. 1: CPU n to node n modulo the nodes.
     uint32_t fake_cpus;
     // Zones in place of bytes, ascending by node, then kind; zones_len of them.
-    const zonal_zone_size *zones;
+    const struct zonal_zone_size *zones;
     // Number of zones.
     size_t zones_len;
     // Memory that the program brings, in place of bytes and zones; memory_len ranges (C-6).
-    const zonal_memory *memory;
+    const struct zonal_memory *memory;
     // Number of ranges.
     size_t memory_len;
     // Called when brought memory may be unmapped. Never where another pool still has a part of it.
@@ -297,7 +297,7 @@ typedef struct {
 } zonal_options;
 
 // A request for pages in a row. Begin with zonal_range_request_init.
-typedef struct {
+typedef struct zonal_range_request {
     // sizeof(zonal_range_request).
     uint32_t size;
     // ZONAL_GFP_KERNEL and so on.
@@ -326,7 +326,7 @@ typedef uint64_t (*zonal_scan_fn)(void *data,
                                   uint64_t *scanned);
 
 // A cache of objects. Begin with zonal_shrinker_init.
-typedef struct {
+typedef struct zonal_shrinker {
     // sizeof(zonal_shrinker).
     uint32_t size;
     // How costly it is to make an object again: a pass looks at 4 / seeks of what it would of
@@ -351,7 +351,7 @@ typedef struct {
 } zonal_shrinker;
 
 // A pool.
-typedef struct {
+typedef struct zonal_pool_info {
     // sizeof(zonal_pool_info).
     uint32_t size;
     // 1: restartable sequences; 0: a lock per CPU (zonal_text(ZONAL_TEXT_MODE) says why).
@@ -387,7 +387,7 @@ typedef struct {
 } zonal_pool_info;
 
 // NUMA events.
-typedef struct {
+typedef struct zonal_numa_events {
     // Allocations from the preferred node.
     uint64_t hit;
     // Allocations from another node than preferred.
@@ -401,7 +401,7 @@ typedef struct {
 } zonal_numa_events;
 
 // A node.
-typedef struct {
+typedef struct zonal_node_stats {
     // sizeof(zonal_node_stats).
     uint32_t size;
     // CPUs of the node.
@@ -413,11 +413,11 @@ typedef struct {
     // Pages that its memory to come has.
     uint64_t left_to_grow;
     // Events.
-    zonal_numa_events numa;
+    struct zonal_numa_events numa;
 } zonal_node_stats;
 
 // A zone.
-typedef struct {
+typedef struct zonal_zone_stats {
     // sizeof(zonal_zone_stats).
     uint32_t size;
     // Node.
@@ -459,11 +459,11 @@ typedef struct {
     // Times the zone lock was found taken.
     uint64_t lock_contended;
     // Events.
-    zonal_numa_events numa;
+    struct zonal_numa_events numa;
 } zonal_zone_stats;
 
 // Where a pool's bytes are; each has exactly one line.
-typedef struct {
+typedef struct zonal_held {
     // sizeof(zonal_held).
     uint32_t size;
     // Zero.
@@ -509,7 +509,7 @@ const char *zonal_strerror(int32_t code);
 //
 // # Safety
 // C-2, C-4, C-5, C-6.
-zonal_pool *zonal_pool_create(const zonal_options *options);
+struct zonal_pool *zonal_pool_create(const struct zonal_options *options);
 
 // Ends a pool whose pages are all free, and returns its memory. ZONAL_E_BUSY, with nothing
 // changed, while blocks are handed out or consumers are registered; ZONAL_E_INSIDE from inside a
@@ -517,26 +517,26 @@ zonal_pool *zonal_pool_create(const zonal_options *options);
 //
 // # Safety
 // C-1.
-int32_t zonal_pool_destroy(zonal_pool *pool);
+int32_t zonal_pool_destroy(struct zonal_pool *pool);
 
 // Ends a pool with all blocks that are handed out: their memory is unmapped. ZONAL_E_BUSY while
 // consumers are registered; ZONAL_E_INSIDE from inside a callback.
 //
 // # Safety
 // C-1; C-3 for all blocks of the pool.
-int32_t zonal_pool_discard(zonal_pool *pool);
+int32_t zonal_pool_discard(struct zonal_pool *pool);
 
 // A page of 4 KiB for ordinary use, from the running CPU's node. Null if it is refused.
 //
 // # Safety
 // C-1.
-void *zonal_alloc_page(zonal_pool *pool);
+void *zonal_alloc_page(struct zonal_pool *pool);
 
 // Frees a page. An address that is not that of a page in use is refused.
 //
 // # Safety
 // C-1, C-3.
-int32_t zonal_free_page(zonal_pool *pool, void *page);
+int32_t zonal_free_page(struct zonal_pool *pool, void *page);
 
 // A block of 2^order pages, 4 KiB to 4 MiB (order 0 to 10), aligned to its size, with the rights
 // in gfp: ZONAL_GFP_KERNEL and so on. Null if it is refused. Its bytes are the last owner's, or
@@ -544,13 +544,13 @@ int32_t zonal_free_page(zonal_pool *pool, void *page);
 //
 // # Safety
 // C-1.
-void *zonal_alloc(zonal_pool *pool, uint32_t order, uint32_t gfp);
+void *zonal_alloc(struct zonal_pool *pool, uint32_t order, uint32_t gfp);
 
 // As zonal_alloc, from a node of the caller's choice, or ZONAL_ANY_NODE.
 //
 // # Safety
 // C-1.
-void *zonal_alloc_on(zonal_pool *pool, uint32_t order, uint32_t gfp, int32_t node);
+void *zonal_alloc_on(struct zonal_pool *pool, uint32_t order, uint32_t gfp, int32_t node);
 
 // Frees a block of 2^order pages. A block that is free already, another pool's, of another order,
 // or no block at all is refused, and nothing is changed. Two threads that free one block within
@@ -559,81 +559,81 @@ void *zonal_alloc_on(zonal_pool *pool, uint32_t order, uint32_t gfp, int32_t nod
 //
 // # Safety
 // C-1, C-3.
-int32_t zonal_free(zonal_pool *pool, void *start, uint32_t order);
+int32_t zonal_free(struct zonal_pool *pool, void *start, uint32_t order);
 
 // A block from this CPU's list, or null, without a reason, if that would take a lock. For signal
 // handlers.
 //
 // # Safety
 // C-1.
-void *zonal_try_alloc(zonal_pool *pool, uint32_t order);
+void *zonal_try_alloc(struct zonal_pool *pool, uint32_t order);
 
 // Frees a block if that needs no lock: 1. 0, and nothing done, otherwise. For signal handlers.
 //
 // # Safety
 // C-1; C-3 if it returns 1.
-int32_t zonal_try_free(zonal_pool *pool, void *start, uint32_t order);
+int32_t zonal_try_free(struct zonal_pool *pool, void *start, uint32_t order);
 
 // Fills pages[0] to pages[len - 1] from the front with pages of 4 KiB. Returns how many there are;
 // fewer than len only if there are no more, 0 with the reason in zonal_last_error.
 //
 // # Safety
 // C-1, C-2.
-size_t zonal_alloc_bulk(zonal_pool *pool, uint32_t gfp, void **pages, size_t len);
+size_t zonal_alloc_bulk(struct zonal_pool *pool, uint32_t gfp, void **pages, size_t len);
 
 // Frees len blocks of 2^order pages. Returns how many were freed, from the front; if fewer than
 // len, zonal_last_error says why the next was not. The rest is still the caller's.
 //
 // # Safety
 // C-1, C-2, C-3.
-size_t zonal_free_bulk(zonal_pool *pool, void *const *pages, size_t len, uint32_t order);
+size_t zonal_free_bulk(struct zonal_pool *pool, void *const *pages, size_t len, uint32_t order);
 
 // Exactly pages pages in a row for ordinary use, not rounded up. Null if they are refused.
 //
 // # Safety
 // C-1.
-void *zonal_range_alloc(zonal_pool *pool, uint64_t pages);
+void *zonal_range_alloc(struct zonal_pool *pool, uint64_t pages);
 
 // As zonal_range_alloc, with alignment, rights and a node of the caller's choice, far above 4 MiB
 // too.
 //
 // # Safety
 // C-1, C-2.
-void *zonal_range_alloc_with(zonal_pool *pool, const zonal_range_request *request);
+void *zonal_range_alloc_with(struct zonal_pool *pool, const struct zonal_range_request *request);
 
 // The pages pages from start on, an address in the pool's memory: ZONAL_OK, or ZONAL_E_IN_THE_WAY
 // with the first page that cannot be had.
 //
 // # Safety
 // C-1.
-int32_t zonal_range_alloc_at(zonal_pool *pool, void *start, size_t pages, uint32_t gfp);
+int32_t zonal_range_alloc_at(struct zonal_pool *pool, void *start, size_t pages, uint32_t gfp);
 
 // Frees pages pages from start on: a range, any part of one, or whole blocks in a row. If one of
 // them is not in use, nothing is changed.
 //
 // # Safety
 // C-1, C-3.
-int32_t zonal_range_free(zonal_pool *pool, void *start, size_t pages);
+int32_t zonal_range_free(struct zonal_pool *pool, void *start, size_t pages);
 
 // Takes the more pages right behind a range of pages pages. If they cannot be had, the range is as
 // before.
 //
 // # Safety
 // C-1.
-int32_t zonal_range_grow(zonal_pool *pool, void *start, size_t pages, size_t more);
+int32_t zonal_range_grow(struct zonal_pool *pool, void *start, size_t pages, size_t more);
 
 // Frees all but the first keep pages of a range of pages pages.
 //
 // # Safety
 // C-1; C-3 for the pages behind the first keep.
-int32_t zonal_range_shrink(zonal_pool *pool, void *start, size_t pages, size_t keep);
+int32_t zonal_range_shrink(struct zonal_pool *pool, void *start, size_t pages, size_t keep);
 
 // Pages of the longest run in a zone that a request could have now; 0 for a zone that the pool
 // does not have. Looks at every block of the zone.
 //
 // # Safety
 // C-1.
-uint64_t zonal_range_longest(zonal_pool *pool, uint32_t zone);
+uint64_t zonal_range_longest(struct zonal_pool *pool, uint32_t zone);
 
 // Changes the bytes that may be in use at once, in whole pages. To lower it, lists are drained and
 // consumers are asked. ZONAL_E_BUSY if more stays in use: the budget is then what stays
@@ -641,41 +641,41 @@ uint64_t zonal_range_longest(zonal_pool *pool, uint32_t zone);
 //
 // # Safety
 // C-1.
-int32_t zonal_set_budget(zonal_pool *pool, uint64_t bytes);
+int32_t zonal_set_budget(struct zonal_pool *pool, uint64_t bytes);
 
 // Empties all per-CPU lists and depots. Returns the pages moved.
 //
 // # Safety
 // C-1.
-uint64_t zonal_drain(zonal_pool *pool);
+uint64_t zonal_drain(struct zonal_pool *pool);
 
 // Returns bytes of resident memory to the operating system, if there are as many, in free blocks
 // of 2 MiB and more. Returns the bytes, or -1.
 //
 // # Safety
 // C-1.
-int64_t zonal_trim(zonal_pool *pool, uint64_t bytes);
+int64_t zonal_trim(struct zonal_pool *pool, uint64_t bytes);
 
 // Writes a setting by its name: "vm.min_free_kbytes", "vm.lowmem_reserve_ratio.DMA32". The
 // watermarks follow as in a kernel.
 //
 // # Safety
 // C-1, C-4.
-int32_t zonal_set_sysctl(zonal_pool *pool, const char *name, int64_t value);
+int32_t zonal_set_sysctl(struct zonal_pool *pool, const char *name, int64_t value);
 
 // Refreshes a CPU, as the refresh thread does: folds its counters, decays its lists. 1: there was
 // something to do; 0: not, or the CPU has no lists.
 //
 // # Safety
 // C-1.
-uint64_t zonal_refresh(zonal_pool *pool, uint32_t cpu);
+uint64_t zonal_refresh(struct zonal_pool *pool, uint32_t cpu);
 
 // Stops the refresh thread, if one runs, and starts one: to change its interval, 1 ms or more, and
 // rate, and in a forked child.
 //
 // # Safety
 // C-1.
-int32_t zonal_restart_refresh(zonal_pool *pool, uint64_t milliseconds, uint64_t trim_rate);
+int32_t zonal_restart_refresh(struct zonal_pool *pool, uint64_t milliseconds, uint64_t trim_rate);
 
 // In a forked child: calls consumers again, and starts the threads that reclaim. Only if no other
 // thread of the parent can have been inside a consumer.
@@ -686,26 +686,26 @@ int32_t zonal_restart_refresh(zonal_pool *pool, uint64_t milliseconds, uint64_t 
 //
 // # Safety
 // C-1.
-int32_t zonal_restart_reclaim(zonal_pool *pool);
+int32_t zonal_restart_reclaim(struct zonal_pool *pool);
 
 // Waits until all memory of a pool with ZONAL_DEFERRED is online.
 //
 // # Safety
 // C-1.
-int32_t zonal_finish_growth(zonal_pool *pool);
+int32_t zonal_finish_growth(struct zonal_pool *pool);
 
 // Requests fail on purpose from now on, in a pool made with fail_every: none (how 0), the n-th
 // (1), each n-th (2).
 //
 // # Safety
 // C-1.
-int32_t zonal_fail_alloc(zonal_pool *pool, uint32_t how, uint64_t n);
+int32_t zonal_fail_alloc(struct zonal_pool *pool, uint32_t how, uint64_t n);
 
 // The node of a page; -1 if it is no page of this pool.
 //
 // # Safety
 // C-1.
-int64_t zonal_node_of(zonal_pool *pool, const void *page);
+int64_t zonal_node_of(struct zonal_pool *pool, const void *page);
 
 // Walks everything and changes nothing: ZONAL_OK, or ZONAL_E_CORRUPT with the first broken
 // invariant. ZONAL_E_SYSTEM if memory that the program brought is not there any more: unmapped,
@@ -713,44 +713,47 @@ int64_t zonal_node_of(zonal_pool *pool, const void *page);
 //
 // # Safety
 // C-1.
-int32_t zonal_validate(zonal_pool *pool);
+int32_t zonal_validate(struct zonal_pool *pool);
 
 // Registers a cache of objects, to be asked for some when the pool runs low. Null if it cannot be.
 //
 // # Safety
 // C-1, C-2, C-4, C-5.
-zonal_consumer *zonal_shrinker_register(zonal_pool *pool, const zonal_shrinker *shrinker);
+struct zonal_consumer *zonal_shrinker_register(struct zonal_pool *pool,
+                                               const struct zonal_shrinker *shrinker);
 
 // Removes a consumer. Its callbacks are not called any more when this returns: it waits for calls
 // under way, so hold no lock that they take. ZONAL_E_INSIDE from inside a callback.
 //
 // # Safety
 // C-1.
-int32_t zonal_consumer_remove(zonal_consumer *consumer);
+int32_t zonal_consumer_remove(struct zonal_consumer *consumer);
 
 // Figures of the pool. Fields that this library does not know become zero.
 //
 // # Safety
 // C-1, C-2.
-int32_t zonal_pool_get_info(zonal_pool *pool, zonal_pool_info *info);
+int32_t zonal_pool_get_info(struct zonal_pool *pool, struct zonal_pool_info *info);
 
 // Figures of a node.
 //
 // # Safety
 // C-1, C-2.
-int32_t zonal_node_get_stats(zonal_pool *pool, int32_t node, zonal_node_stats *stats);
+int32_t zonal_node_get_stats(struct zonal_pool *pool, int32_t node, struct zonal_node_stats *stats);
 
 // Figures of a zone, 0 to zones - 1.
 //
 // # Safety
 // C-1, C-2.
-int32_t zonal_zone_get_stats(zonal_pool *pool, uint32_t zone, zonal_zone_stats *stats);
+int32_t zonal_zone_get_stats(struct zonal_pool *pool,
+                             uint32_t zone,
+                             struct zonal_zone_stats *stats);
 
 // Where the pool's bytes are now. Some milliseconds for each GiB.
 //
 // # Safety
 // C-1, C-2.
-int32_t zonal_get_held(zonal_pool *pool, zonal_held *held);
+int32_t zonal_get_held(struct zonal_pool *pool, struct zonal_held *held);
 
 // Writes a text of the pool into a buffer of len bytes, as snprintf does: cut to what fits, with a
 // zero byte behind it. Returns the bytes of the whole text without the zero, or -1. kind is a
@@ -758,7 +761,7 @@ int32_t zonal_get_held(zonal_pool *pool, zonal_held *held);
 //
 // # Safety
 // C-1, C-2.
-int64_t zonal_text(zonal_pool *pool,
+int64_t zonal_text(struct zonal_pool *pool,
                    uint32_t kind,
                    uint32_t layout,
                    int32_t node,
@@ -770,7 +773,7 @@ int64_t zonal_text(zonal_pool *pool,
 //
 // # Safety
 // C-1, C-2.
-int64_t zonal_explain(zonal_pool *pool,
+int64_t zonal_explain(struct zonal_pool *pool,
                       uint32_t order,
                       uint32_t gfp,
                       int32_t node,

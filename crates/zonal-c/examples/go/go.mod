@@ -1,0 +1,3 @@
+module zonal-example
+
+go 1.19
