@@ -12,7 +12,7 @@ use core::fmt;
 use core::ops::Range;
 
 use zonal_core::alloc::range::RangeError;
-use zonal_core::alloc::{Allocator, FreeError, OnlineError};
+use zonal_core::alloc::{Allocator, OnlineError};
 use zonal_core::gfp::Gfp;
 use zonal_core::platform::Platform;
 use zonal_core::types::{Pfn, ZoneId};
@@ -30,8 +30,6 @@ pub enum MemoryError {
     Partly(Pfn, OnlineError),
     /// A page is in use or was never there, or the range is empty or leaves its zone.
     InUse(RangeError),
-    /// Somebody freed pages of it that were not theirs while they were leaving: it stays.
-    Freed(FreeError),
 }
 
 impl fmt::Display for MemoryError {
@@ -49,7 +47,6 @@ impl fmt::Display for MemoryError {
                  and is removed"
             ),
             MemoryError::InUse(error) => write!(f, "memory cannot leave: {error}"),
-            MemoryError::Freed(error) => write!(f, "memory that leaves was freed: {error}"),
         }
     }
 }
@@ -127,7 +124,7 @@ fn part<P: Platform>(
 /// go on meanwhile: a page that is handed out for a moment is in the way, so try again.
 ///
 /// # Errors
-/// [`MemoryError::InUse`], with nothing changed; [`MemoryError::Freed`].
+/// [`MemoryError::InUse`], with nothing changed.
 pub fn remove<P: Platform>(on: &Allocator<'_, P>, pages: Range<Pfn>) -> Result<(), MemoryError> {
     take_away(on, pages)?;
     on.setup();
@@ -138,6 +135,5 @@ pub fn remove<P: Platform>(on: &Allocator<'_, P>, pages: Range<Pfn>) -> Result<(
 fn take_away<P: Platform>(on: &Allocator<'_, P>, pages: Range<Pfn>) -> Result<(), MemoryError> {
     // Reserves are no reason to keep it.
     let gfp = Gfp::KERNEL | Gfp::MEMALLOC;
-    on.ranges().alloc_at(pages.clone(), gfp).map_err(MemoryError::InUse)?;
-    on.ranges().offline(pages).map_err(MemoryError::Freed)
+    on.ranges().withdraw(pages, gfp).map_err(MemoryError::InUse)
 }

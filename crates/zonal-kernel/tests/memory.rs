@@ -179,3 +179,50 @@ fn memory_comes_once_however_many_bring_it() {
         }
     });
 }
+
+/// Memory that leaves is in nobody's hands on its way: a free of it is refused whenever it comes,
+/// and a removal that is refused leaves every page where it was.
+#[test]
+fn memory_that_leaves_cannot_be_freed_by_anybody() {
+    let section = Pfn(0x10_1000)..Pfn(0x10_2000);
+    let wrong = Pfn(0x10_1800)..Pfn(0x10_1801);
+    let mut at = 1;
+    loop {
+        let mut came = false;
+        Machine2::default().with(TestKernel::default(), |on| {
+            let all = on.free_pages();
+            let (ask, asked) = mpsc::channel();
+            let (done, is_done) = mpsc::channel();
+            let removed = std::thread::scope(|scope| {
+                let wrong = wrong.clone();
+                scope.spawn(move || {
+                    support::CPU.set(1);
+                    while let Ok(()) = asked.recv() {
+                        done.send(on.ranges().free(wrong.clone())).unwrap();
+                    }
+                });
+                let mut left = at;
+                let interrupt = move || {
+                    left -= 1;
+                    if left == 0 {
+                        ask.send(()).unwrap();
+                        is_done.recv().unwrap().unwrap_err();
+                    }
+                    left == 0
+                };
+                support::on_mask(Box::new(interrupt));
+                let removed = remove(on, section.clone());
+                came = support::came();
+                removed
+            });
+            removed.unwrap();
+            assert_eq!(on.free_pages(), all - 0x1000, "at mask {at}");
+            on.validate().unwrap();
+        });
+        if !came {
+            break;
+        }
+        at += 1;
+    }
+    assert!(at > 3, "the zone was locked, with {at} masks");
+}

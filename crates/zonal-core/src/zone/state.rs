@@ -190,6 +190,11 @@ impl Zone {
     pub(crate) fn come(&self, pages: i64) {
         self.counters.came.fetch_add(pages, Relaxed);
     }
+    /// So many pages leave, which nobody has. The zone lock is held.
+    pub(crate) fn leave(&self, pages: u32) {
+        self.set_managed(self.managed() - u64::from(pages));
+        self.come(-i64::from(pages));
+    }
     /// Pages handed to the buddy, and those that others hold in its place.
     pub fn managed(&self) -> u64 {
         self.managed.load(Relaxed)

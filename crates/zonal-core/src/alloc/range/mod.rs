@@ -61,7 +61,7 @@ mod offline;
 mod owned;
 
 pub use error::{Obstacle, RangeError, RangeRefusal, RangeRequest};
-pub(super) use owned::Owned;
+pub(super) use owned::{Owned, Then};
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -206,6 +206,10 @@ impl<P: Platform> Ranges<'_, '_, P> {
     /// # Errors
     /// [`RangeError`] names the first page that cannot be had.
     pub fn alloc_at(self, pages: Range<Pfn>, gfp: Gfp) -> Result<(), RangeError> {
+        self.take_at(pages, gfp, Then::Range)
+    }
+
+    fn take_at(self, pages: Range<Pfn>, gfp: Gfp, then: Then<'_, '_, P>) -> Result<(), RangeError> {
         let count = pages.end.0.saturating_sub(pages.start.0);
         let refuse = |why| RangeError { pages: count, start: Some(pages.start), why };
         if count == 0 {
@@ -215,7 +219,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
         let request = RangeRequest::new(count).gfp(gfp).on(zone.zone.node);
         let search = Search::new(self.on, &request.of_block(Order::ZERO));
         let search = search.map_err(|error| refuse(error.into()))?;
-        search.range_at(zone, frames, None).map_err(refuse)
+        search.range_at(zone, frames, then).map_err(refuse)
     }
 
     /// Takes the `more` pages right behind a range; all of them are one range then.
@@ -235,7 +239,7 @@ impl<P: Platform> Ranges<'_, '_, P> {
         let search = Search::new(self.on, &request.of_block(Order::ZERO));
         let search = search.map_err(|error| refuse(error.into()))?;
         let behind = owned.frames().end..frames.end;
-        search.range_at(zone, behind, Some(owned)).map_err(refuse)
+        search.range_at(zone, behind, Then::Behind(owned)).map_err(refuse)
     }
 
     /// The longest run of pages in a zone that a request could have now, those on per-CPU lists

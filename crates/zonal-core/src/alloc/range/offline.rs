@@ -2,9 +2,10 @@
 
 use core::ops::Range;
 
-use super::Ranges;
-use super::owned::Owned;
+use super::owned::{Owned, Then};
+use super::{RangeError, Ranges};
 use crate::alloc::request::FreeError;
+use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::types::Pfn;
 
@@ -25,11 +26,19 @@ impl<P: Platform> Ranges<'_, '_, P> {
         let found = owned.look_to_change(&words)?;
         owned.claim(&words, &found)?;
         owned.cut_out(&words, &found);
-        let (zone, frames) = (owned.ops.zone, owned.frames());
-        let left = frames.end - frames.start;
-        zone.set_managed(zone.managed() - u64::from(left));
-        zone.come(-i64::from(left));
+        let frames = owned.frames();
+        owned.ops.zone.leave(frames.end - frames.start);
         Ok(())
+    }
+
+    /// Takes free pages out of their zone, as [`alloc_at`](Self::alloc_at) and
+    /// [`offline`](Self::offline) one after the other, but at once: they are in nobody's hands in
+    /// between, so nobody can free them.
+    ///
+    /// # Errors
+    /// As [`alloc_at`](Self::alloc_at), with nothing changed.
+    pub fn withdraw(self, pages: Range<Pfn>, gfp: Gfp) -> Result<(), RangeError> {
+        self.take_at(pages, gfp, Then::Absent)
     }
 }
 
@@ -39,7 +48,6 @@ mod tests {
 
     use super::*;
     use crate::alloc::Request;
-    use crate::gfp::Gfp;
     use crate::policy::Policy;
     use crate::support::Shape;
     use crate::types::{Order, ZoneId};
@@ -104,6 +112,36 @@ mod tests {
             pool.free(page, Order::ZERO).unwrap();
             pool.drain_all();
             assert_eq!(pool.free_pages(), 4096);
+            pool.validate().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_is_withdrawn_was_in_nobodys_hands() {
+        Shape::uniform(1, 4096, 1).scoped(Policy::KERNEL, 0, |pool| {
+            let (ranges, before) = (pool.ranges(), pool.free_pages());
+            let page = pool.alloc(Request::new(Order::ZERO)).unwrap();
+            let around = Pfn(page.0 & !1023)..Pfn((page.0 | 1023) + 1);
+            let error = ranges.withdraw(around.clone(), TAKE).unwrap_err();
+            assert!(matches!(error.why, crate::alloc::range::RangeRefusal::InTheWay(pfn, _)
+                if pfn == page));
+            assert_eq!(pool.zones()[0].managed(), 4096);
+            // On a list of the CPU it is in the way of nothing.
+            pool.free(page, Order::ZERO).unwrap();
+            let (allocs, pages) = (pool.stats().zone(ZoneId(0)).allocs, 1021);
+            let part = Pfn(around.start.0 + 1)..Pfn(around.start.0 + 1 + pages);
+            ranges.withdraw(part.clone(), TAKE).unwrap();
+            assert_eq!(pool.stats().zone(ZoneId(0)).allocs, allocs, "nobody asked");
+            assert_eq!(pool.zones()[0].managed(), 4096 - pages);
+            assert_eq!(pool.zones()[0].present(), 4096 - pages);
+            pool.validate().unwrap();
+            for wrong in [part.clone(), part.start..Pfn(part.start.0 + 1)] {
+                assert!(ranges.free(wrong.clone()).is_err(), "{wrong:?}");
+                assert!(ranges.withdraw(wrong.clone(), TAKE).is_err(), "{wrong:?}");
+            }
+            pool.online(ZoneId(0), part).unwrap();
+            pool.drain_all();
+            assert_eq!((pool.zones()[0].managed(), pool.free_pages()), (4096, before));
             pool.validate().unwrap();
         });
     }

@@ -20,6 +20,17 @@ pub(in crate::alloc) struct Owned<'s, 'a, P> {
     frames: Range<u32>,
 }
 
+/// What frames become that are taken at a place.
+#[derive(Debug)]
+pub(in crate::alloc) enum Then<'s, 'a, P> {
+    /// A range of their own.
+    Range,
+    /// The end of this range, which they lie right behind.
+    Behind(Owned<'s, 'a, P>),
+    /// Nobody's, as if they had never been there.
+    Absent,
+}
+
 /// A block that was found in somebody's hands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Block {

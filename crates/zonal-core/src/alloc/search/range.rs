@@ -16,9 +16,10 @@ use core::ops::Range;
 use super::slow::Slow;
 use super::{Search, reserve_flags, slow_flags, watermark_of};
 use crate::alloc::cpu_ops::CpuOps;
-use crate::alloc::range::{Obstacle, Owned, RangeRefusal};
+use crate::alloc::range::{Obstacle, RangeRefusal, Then};
 use crate::alloc::request::Refusal;
 use crate::alloc::zone_ops::{Want, ZoneOps};
+use crate::buddy::largest_blocks;
 use crate::gfp::AllocFlags;
 use crate::platform::Platform;
 use crate::sync::Ordering::Relaxed;
@@ -53,12 +54,12 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         self.allowed().map(room).max().unwrap_or(0)
     }
 
-    /// Exactly these frames of a zone, as a range of their own or `behind` one.
+    /// Exactly these frames of a zone.
     pub fn range_at(
         &self,
         ops: ZoneOps<'s, 'a, P>,
         frames: Range<u32>,
-        behind: Option<Owned<'s, 'a, P>>,
+        then: Then<'s, 'a, P>,
     ) -> Result<(), RangeRefusal> {
         let node = ops.zone.node;
         if !self.allowed().any(|zone| zone.id == ops.zone.id) {
@@ -67,7 +68,7 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         let pages = u64::from(frames.end - frames.start);
         let refusal = Cell::new(None);
         let mut attempt = |flags| {
-            let tried = self.try_at(ops, frames.clone(), behind.as_ref(), flags);
+            let tried = self.try_at(ops, frames.clone(), &then, flags);
             refusal.set(tried.err());
             match refusal.get() {
                 None => Some(Ok(())),
@@ -227,13 +228,13 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
         &self,
         ops: ZoneOps<'s, 'a, P>,
         frames: Range<u32>,
-        behind: Option<&Owned<'s, 'a, P>>,
+        then: &Then<'s, 'a, P>,
         flags: AllocFlags,
     ) -> Result<(), Refused> {
         let pages = u64::from(frames.end - frames.start);
         loop {
             let mut locked = ops.lock();
-            if let Some(owned) = behind {
+            if let Then::Behind(owned) = then {
                 owned.check_whole().map_err(Refused::NotARange)?;
             }
             let words = locked.frames;
@@ -243,15 +244,18 @@ impl<'s, 'a, P: Platform> Search<'s, 'a, P> {
                     return Err(Refused::Watermark);
                 }
                 let want = self.want(flags);
-                let done = match behind {
-                    None => ops.take_range(&mut locked, frames.clone(), want, true),
-                    Some(owned) => {
+                let done = match then {
+                    Then::Range => ops.take_range(&mut locked, frames.clone(), want, true),
+                    Then::Behind(owned) => {
                         let add = || ops.take_range(&mut locked, frames.clone(), want, false);
                         owned.lengthen(add).map_err(Refused::NotARange)?
                     }
+                    Then::Absent => take_out(ops, &mut locked, frames.clone()),
                 };
                 drop(locked);
-                self.took(ops, flags);
+                if !matches!(then, Then::Absent) {
+                    self.took(ops, flags);
+                }
                 let (what, may_end) = (Obstacle::Corrupt, false);
                 return done.map_err(|at| Refused::Taken { pfn: words.pfn(at), what, may_end });
             };
@@ -298,4 +302,22 @@ enum Refused {
         may_end: bool,
     },
     NotARange(crate::alloc::request::FreeError),
+}
+
+/// Takes free frames out of the locked buddy and out of the zone: nobody has them.
+///
+/// # Errors
+/// As [`ZoneOps::take_range`].
+fn take_out<P: Platform>(
+    ops: ZoneOps<'_, '_, P>,
+    locked: &mut LockedZone<'_, P>,
+    range: Range<u32>,
+) -> Result<(), u32> {
+    let (pcp, words) = (ops.pcp(ops.on.platform.cpu()), locked.frames);
+    locked.buddy.take_range(&words, range.clone())?;
+    for (_, order) in largest_blocks(&words, range.clone()) {
+        locked.account(ops.on.free_diff(pcp), -(order.pages() as i64), 1);
+    }
+    ops.zone.leave(range.end - range.start);
+    Ok(())
 }

@@ -154,6 +154,7 @@ const ANSWER: &[(&str, Answer)] = &[
     ("Ranges::split_block", |pool, ids| {
         pool.ranges().split_block(ids.pfn, Order::MAX, Order::ZERO).is_err()
     }),
+    ("Ranges::withdraw", |pool, ids| pool.ranges().withdraw(pages(ids), Gfp::KERNEL).is_err()),
     ("Raw::close", |pool, ids| {
         let raw = pool.raw_of_test();
         raw.close(ids.zone, CpuId(0)).is_none() && raw.close(ZoneId(0), ids.cpu).is_none()
