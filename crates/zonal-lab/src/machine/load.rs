@@ -37,9 +37,15 @@ const PRESETS: &[&str] = &[
     include_str!("../../machines/genoa-2022-384.toml"),
 ];
 
-/// The two parts of `NAME@SIZE`; a name alone has no size.
+/// The two parts of `NAME@SIZE`; a name alone has no size. Only the path of a file may have an @ of
+/// its own.
 pub fn split_size(name: &str) -> (&str, Option<&str>) {
-    name.rsplit_once('@').map_or((name, None), |(base, size)| (base, Some(size)))
+    const FILE: &str = ".toml";
+    let path = name.rfind(FILE).map_or(0, |at| at + FILE.len());
+    match name[path..].find('@') {
+        Some(at) => (&name[..path + at], Some(&name[path + at + 1..])),
+        None => (name, None),
+    }
 }
 
 impl Machine {
@@ -158,6 +164,17 @@ fn line_of(text: &str, field: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_has_one_size_and_the_path_of_a_file_may_have_an_at() {
+        assert_eq!(split_size("a"), ("a", None));
+        assert_eq!(split_size("a@16/4"), ("a", Some("16/4")));
+        assert_eq!(split_size("a@16@3"), ("a", Some("16@3")));
+        assert_eq!(split_size("x@y/a.toml"), ("x@y/a.toml", None));
+        assert_eq!(split_size("x@y/a.toml@8"), ("x@y/a.toml", Some("8")));
+        let error = Machine::named("rome-2019-256@16@3").unwrap_err().to_string();
+        assert!(error.contains("'16@3' is no size"), "{error}");
+    }
 
     #[test]
     fn the_line_of_a_figure_is_found_in_every_form_of_toml() {
