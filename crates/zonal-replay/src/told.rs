@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use zonal_core::gfp::Gfp;
 use zonal_core::pcp::tuning::Tuning;
+use zonal_core::policy::PcpPolicy;
 use zonal_trace::{MachineDescription, Pageset};
 
 use crate::advise::policy_of;
@@ -190,6 +191,8 @@ pub struct Told {
     pub past_lists: Vec<usize>,
     /// Facts about each list at the start.
     pub lists: BTreeMap<ListKey, StartList>,
+    /// By zone and CPU: the first drain of its lists that a free causes.
+    pub drains: BTreeMap<(u16, u16), FirstDrain>,
 }
 
 impl Told {
@@ -224,6 +227,37 @@ pub struct FirstRefill {
     /// Frees to its CPU's lists of this zone between the start and it: each halves the exponent of
     /// what a refill fetches (LB E.7, `alloc_factor`).
     pub frees_before: u32,
+}
+
+/// The first drain of a CPU's lists after the start that a free causes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstDrain {
+    /// Which of all facts began it.
+    pub at: usize,
+    /// Base pages that left.
+    pub pages: u64,
+    /// Pages that the CPU had freed in a row by then, as if none had been before the start.
+    pub freed: u64,
+    /// Allocations from the lists between the start and it: each halves the pages freed in a row.
+    pub halved: u32,
+}
+
+/// No kernel counts as many pages freed in a row.
+const FREED_MOST: u64 = 1 << 14;
+
+impl FirstDrain {
+    /// The pages freed in a row at the start (LB E.7, `free_count`): the least number that leads
+    /// there, as far as it is counted. A drain of a batch tells of none, and kernels before 6.7
+    /// count otherwise.
+    pub fn freed_before(self, batch: u64, policy: &PcpPolicy) -> u32 {
+        if self.pages <= batch || !policy.tuning.has(Tuning::Level9) {
+            return 0;
+        }
+        let most = batch.saturating_mul(1 << policy.scale_max).min(FREED_MOST);
+        let before = self.pages.saturating_sub(self.freed);
+        let doubled = 1_u64.checked_shl(self.halved).unwrap_or(u64::MAX);
+        before.saturating_mul(doubled).min(most) as u32
+    }
 }
 
 /// One list: zone, CPU and number in the store.

@@ -22,12 +22,14 @@
 //! | `pages` | where each page is, as the trace tells |
 //! | `lists` | the per-CPU lists |
 //! | `gone` | what must have left a list without an event |
+//! | `streams` | the first drain of each CPU's lists by a free |
 //! | `buddy` | the buddies of the zones |
 
 mod buddy;
 mod gone;
 mod lists;
 mod pages;
+mod streams;
 
 use serde::Serialize;
 use zonal_core::policy::Policy;
@@ -38,6 +40,7 @@ pub use self::buddy::{BuddyDifferences, BuddyVerdict};
 use self::gone::Gone;
 use self::lists::{Lists, Outcome};
 use self::pages::{Pages, Place};
+use self::streams::{Drained, Streams};
 use crate::build::{Plan, Rebuilt};
 use crate::error::ReplayError;
 use crate::facts::{BlockTypes, Fact, FactKind, Facts, LookedAt, Next, Scope, Shown, Stream};
@@ -153,7 +156,7 @@ pub fn buddies(
     let plan = Plan::new(description, map, program.cpus, policy)?;
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
-    let known = Known { program, shown: Some(shown), lists: Some(&told.lists) };
+    let known = Known { program, shown: Some(shown), told: Some(told) };
     start::bring_up(&rebuilt, description, map, &known)?;
     let step_ns = description.clock.step_ns.into();
     let mut judge = BuddyJudge::new(shown, map, &rebuilt, step_ns);
@@ -183,6 +186,8 @@ struct Judge<'r, 'a> {
     done: Vec<usize>,
     /// By zone and CPU: frees to its lists since the start.
     frees: Vec<u32>,
+    /// By zone and CPU: what leads to its first drain by a free.
+    streams: Streams,
     /// By CPU: the first of the frees of pages that nobody was seen to allocate, since an
     /// allocation was.
     together: Vec<Option<usize>>,
@@ -195,6 +200,7 @@ impl<'r, 'a> Judge<'r, 'a> {
         map: &'r ZoneMap,
         rebuilt: &'r Rebuilt<'a>,
     ) -> Judge<'r, 'a> {
+        let stores = rebuilt.allocator.zones().len() * rebuilt.allocator.cpus();
         Judge {
             facts,
             scope: *scope,
@@ -208,7 +214,8 @@ impl<'r, 'a> Judge<'r, 'a> {
             verdict: ListVerdict::default(),
             told: Told::default(),
             done: vec![0; rebuilt.allocator.cpus()],
-            frees: vec![0; rebuilt.allocator.zones().len() * rebuilt.allocator.cpus()],
+            frees: vec![0; stores],
+            streams: Streams::new(stores, rebuilt.allocator.cpus()),
             together: vec![None; rebuilt.allocator.cpus()],
         }
     }
@@ -223,13 +230,16 @@ impl<'r, 'a> Judge<'r, 'a> {
             if !self.scope.has(&fact) {
                 continue;
             }
+            if !matches!(fact.kind, FactKind::Drain | FactKind::Part) {
+                self.streams.other(&fact);
+            }
             match fact.kind {
                 FactKind::Alloc => self.alloc(at, &fact),
                 FactKind::Free => self.free(at, &fact),
                 FactKind::Batched => self.batched(at, &fact),
                 FactKind::Refill | FactKind::Fallback => self.refill(at, &fact),
                 FactKind::Direct => self.direct(&fact),
-                FactKind::Drain => self.drain(&fact),
+                FactKind::Drain => self.drain(at, &fact),
                 FactKind::Refresh | FactKind::Part => {}
             }
         }
@@ -246,6 +256,7 @@ impl<'r, 'a> Judge<'r, 'a> {
         let lists = self.lists.all().into_iter().map(known).collect();
         self.told = Told { lists, ..Told::default() };
         self.frees.fill(0);
+        self.streams.begin();
         self.together.fill(None);
     }
 
@@ -260,6 +271,7 @@ impl<'r, 'a> Judge<'r, 'a> {
             }
             return;
         };
+        self.streams.allocated(self.store(from));
         match place {
             Place::Listed(key) => self.listed_alloc(at, fact, (key, from)),
             Place::Aside(key) => {
@@ -420,6 +432,7 @@ impl<'r, 'a> Judge<'r, 'a> {
             Some(key) => {
                 let store = self.store(key);
                 self.frees[store] = self.frees[store].saturating_add(1);
+                self.streams.freed(store, fact);
                 if self.lists.push(key, fact.pfn) {
                     self.listed(key, fact.pfn, at);
                     return;
@@ -489,6 +502,21 @@ impl<'r, 'a> Judge<'r, 'a> {
         self.buddy_gave(fact.pfn);
     }
 
+    /// Takes note of the first drain of a CPU's lists that a free causes.
+    fn first_drain(&mut self, at: usize, fact: &Fact) {
+        let Some(key) = self.lists.of(self.map, fact) else { return };
+        let store = self.store(key);
+        let first = match self.streams.drained(store, at, fact) {
+            Drained::First(first) => self.told.drains.entry((key.zone, key.cpu)).or_insert(first),
+            Drained::GoesOn => match self.told.drains.get_mut(&(key.zone, key.cpu)) {
+                Some(first) => first,
+                None => return,
+            },
+            Drained::Other => return,
+        };
+        first.pages += 1 << fact.order;
+    }
+
     /// The buddy gave out a block, so it was not on the list where it was thought to be.
     fn buddy_gave(&mut self, pfn: u64) {
         let place = self.pages.replace(pfn, Place::Direct);
@@ -499,7 +527,8 @@ impl<'r, 'a> Judge<'r, 'a> {
         self.verdict.freed_past_lists += u64::from(is_thought_listed);
     }
 
-    fn drain(&mut self, fact: &Fact) {
+    fn drain(&mut self, at: usize, fact: &Fact) {
+        self.first_drain(at, fact);
         let key = match self.pages.replace(fact.pfn, Place::Free) {
             Place::Listed(key) => key,
             Place::Aside(_) => {

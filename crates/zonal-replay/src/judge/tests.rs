@@ -1,6 +1,7 @@
 //! The judge on traces small enough to follow by hand.
 
 use super::*;
+use crate::told::FirstDrain;
 use zonal_trace::{Event, EventKind, samples};
 
 /// A page of zone Normal of the sample's machine.
@@ -227,6 +228,35 @@ fn what_leaves_a_list_without_having_come_was_there_at_the_start() {
     let list = told.lists.values().next().unwrap();
     assert_eq!(list.hot, [PFN + 9, PFN + 8]);
     assert_eq!((&list.cold[..], list.ran_empty), (&[PFN + 7][..], true));
+}
+
+/// A drain moves what its CPU had freed in a row, before the trace too (LB E.7).
+#[test]
+fn the_first_drain_behind_a_free_tells_what_was_freed_in_a_row_before() {
+    let drains = |count: u64| (100..100 + count).map(|page| drain(PFN + page, 1));
+    let started = |before: Vec<EventKind>, drained: u64| {
+        let (_, told) = on_cpu_0(before.into_iter().chain(drains(drained)).collect());
+        assert!(told.drains.len() <= 1);
+        let first = told.drains.into_values().next()?;
+        Some((first.pages, first.freed_before(63, &Policy::LINUX_6_18.pcp)))
+    };
+    assert_eq!(started(vec![free(PFN)], 500), Some((500, 499)));
+    assert_eq!(started(vec![free(PFN)], 63), Some((63, 0)), "any number up to a batch");
+    let halved = vec![free(PFN), free(PFN + 1), alloc(PFN + 1, 1), free(PFN + 2)];
+    assert_eq!(started(halved, 500), Some((500, 2 * 498)));
+    assert_eq!(started(vec![free(PFN)], 3000), Some((3000, 2016)), "it is counted no further");
+    assert_eq!(started(vec![free(PFN), alloc(PFN, 1)], 500), None, "no free caused it");
+    // Only the first tells: what follows was freed since.
+    let later = [vec![free(PFN)], drains(70).collect(), vec![free(PFN + 1)]].concat();
+    assert_eq!(started(later, 500), Some((70, 69)));
+    let (_, told) = judge(&[(0, free(PFN)), (1, drain(PFN + 1, 1))]);
+    assert!(told.drains.is_empty(), "another CPU freed nothing");
+    let level_8 = zonal_core::policy::Policy::LINUX_6_6.pcp;
+    let first = FirstDrain { at: 0, pages: 500, freed: 1, halved: 0 };
+    assert_eq!(first.freed_before(63, &level_8), 0);
+    assert_eq!(FirstDrain { halved: 99, ..first }.freed_before(u64::MAX / 2, &level_8), 0);
+    let pcp = Policy::LINUX_6_18.pcp;
+    assert_eq!(FirstDrain { halved: 99, ..first }.freed_before(63, &pcp), 2016);
 }
 
 #[test]

@@ -57,7 +57,7 @@ const GAP_OF_MOVES_NS: u64 = 3_000;
 const WORKER_NS: u64 = 500_000_000;
 
 /// A drain follows the free that caused it, or the drained page before it, sooner than this.
-pub(super) const DRAIN_BEHIND_FREE_NS: u64 = 1_000_000;
+pub(crate) const DRAIN_BEHIND_FREE_NS: u64 = 1_000_000;
 
 /// Counts the moves in a stream of events.
 #[derive(Debug)]

@@ -36,6 +36,7 @@ use std::collections::BTreeMap;
 use zonal_trace::{Event, EventKind, MachineDescription, TraceError};
 
 use self::frames::{Frame, PageTable};
+pub(crate) use self::kernel::DRAIN_BEHIND_FREE_NS;
 pub use self::kernel::Watcher;
 pub use self::parts::{frees_parts, frees_rows};
 use self::workers::{Workers, seconds_max};

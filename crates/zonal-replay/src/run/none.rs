@@ -91,7 +91,7 @@ pub fn replay(
     let mut records = plan.records()?;
     let rebuilt = plan.allocator(&mut records)?;
     let shown = recorded.blocktypes.then_some(shown);
-    let known = Known { program, shown, lists: recorded.lists.then_some(&told.lists) };
+    let known = Known { program, shown, told: recorded.lists.then_some(told) };
     let started = start::bring_up(&rebuilt, description, map, &known)?;
     let mut notes = build::set_watermarks(&rebuilt.allocator, description, map, settings)?;
     if build::follows_linux(&policy) {

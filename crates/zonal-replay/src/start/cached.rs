@@ -16,7 +16,7 @@ use zonal_core::types::{Migratetype, Order};
 use zonal_trace::Pageset;
 
 use crate::program::{Origin, Program};
-use crate::told::{ListKey, StartList};
+use crate::told::{FirstDrain, ListKey, StartList, Told};
 use crate::zones::ZoneMap;
 
 /// Frees after which nothing is left of any exponent: it has no more bits than this.
@@ -42,15 +42,15 @@ pub struct Chooser<'a> {
     pub map: &'a ZoneMap,
     /// The lists of a store.
     pub lists: &'a ListMap,
-    /// Contents of the lists, if known.
-    pub told: Option<&'a BTreeMap<ListKey, StartList>>,
+    /// Contents of the lists, and what led to them, if known.
+    pub told: Option<&'a Told>,
 }
 
 impl Chooser<'_> {
     /// The blocks of the store of `set` in `zone`, each list hottest first.
     pub fn choose(&self, zone: usize, set: &Pageset) -> Vec<Cached> {
         match self.told {
-            Some(told) => self.told(told, zone, set),
+            Some(told) => self.told(&told.lists, zone, set),
             None => self.guessed(zone, set),
         }
     }
@@ -62,7 +62,7 @@ impl Chooser<'_> {
         let single = |list: &usize| self.lists.of(*list).0 == Order::ZERO;
         let first = |list: usize| {
             let key = ListKey { zone: zone as u16, cpu: set.cpu as u16, list: list as u8 };
-            self.told?.get(&key)?.first_refill
+            self.told?.lists.get(&key)?.first_refill
         };
         let lists = (0..self.lists.len()).filter(single);
         let Some(first) = lists.filter_map(first).min_by_key(|first| first.at) else { return 0 };
@@ -70,6 +70,11 @@ impl Chooser<'_> {
             None | Some(0) => 0,
             Some(doubled) => doubled.saturating_mul(1 << first.frees_before.min(SHIFT_MAX)),
         }
+    }
+
+    /// The first drain of the store by a free, where it is known.
+    pub fn first_drain(&self, zone: usize, set: &Pageset) -> Option<FirstDrain> {
+        self.told?.drains.get(&(zone as u16, set.cpu as u16)).copied()
     }
 
     fn told(&self, told: &BTreeMap<ListKey, StartList>, zone: usize, set: &Pageset) -> Vec<Cached> {

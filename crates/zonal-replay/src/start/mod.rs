@@ -46,7 +46,7 @@ use crate::build::{Rebuilt, Script};
 use crate::error::ReplayError;
 use crate::facts::Shown;
 use crate::program::{self, Origin, Program};
-use crate::told::{ListKey, StartList, few_blocks};
+use crate::told::{FirstDrain, Told, few_blocks};
 use crate::zones::{FreeBlocks, ZoneMap, at_start};
 
 /// Unnamed pages in use come online in blocks of this order, unnamed free ones of the largest.
@@ -100,8 +100,8 @@ pub struct Known<'a> {
     pub program: &'a Program,
     /// What the events show together, the types of pageblocks among it, if that is to be known.
     pub shown: Option<&'a Shown>,
-    /// The pages of each list, if known.
-    pub lists: Option<&'a BTreeMap<ListKey, StartList>>,
+    /// The pages of each list, and what led to them, if known.
+    pub told: Option<&'a Told>,
 }
 
 /// A slot that has no block. Page frame 0 is in no zone of any PC.
@@ -127,8 +127,8 @@ pub fn bring_up(
     map: &ZoneMap,
     known: &Known<'_>,
 ) -> Result<Started, ReplayError> {
-    let Known { program, shown, lists } = *known;
-    let chooser = Chooser { program, map, lists: rebuilt.allocator.tables().lists(), told: lists };
+    let Known { program, shown, told } = *known;
+    let chooser = Chooser { program, map, lists: rebuilt.allocator.tables().lists(), told };
     let mut report = StartReport::default();
     let mut warm = Vec::new();
     let mut blocks = vec![NO_BLOCK; program.slots.len()];
@@ -172,6 +172,8 @@ pub struct Warm {
     cpu: CpuId,
     high: Limit,
     alloc_factor: u32,
+    /// The first drain, and the batch that it is of.
+    drain: Option<(FirstDrain, u64)>,
     /// Frame and list.
     pages: Vec<(u64, usize)>,
 }
@@ -193,10 +195,11 @@ pub fn warm_up(
     as_recorded: &[(u32, u32)],
 ) -> Option<String> {
     let allocator = &rebuilt.allocator;
-    let scale_max = allocator.policy().pcp.scale_max;
+    let policy = allocator.policy();
+    let scale_max = policy.pcp.scale_max;
     let bounds = bounds(rebuilt);
     let mut given_back = 0;
-    for Warm { zone, cpu, high, alloc_factor, mut pages } in warm {
+    for Warm { zone, cpu, high, alloc_factor, drain, mut pages } in warm {
         let now = bounds[zone.0 as usize];
         let pcp = allocator.pcp(zone, cpu);
         let record = &allocator.zones()[zone.0 as usize];
@@ -225,7 +228,9 @@ pub fn warm_up(
         }
         let alloc_factor = alloc_factor.min(scale_max.into()) as u8;
         let (count, high) = (closed.count().get(), high.under(now));
-        closed.set_state(&PcpState { count, high, alloc_factor, ..PcpState::default() });
+        let free_count = drain.map_or(0, |(drain, batch)| drain.freed_before(batch, &policy.pcp));
+        let state = PcpState { count, high, alloc_factor, free_count, ..PcpState::default() };
+        closed.set_state(&state);
         drop(closed);
         if !pages.is_empty() && record.node() != allocator.node_of(cpu) {
             arm_expiry(allocator, zone, cpu);
@@ -438,7 +443,8 @@ impl Fates {
             }
             let (zone, cpu) = (ZoneId(zone as u16), CpuId(set.cpu));
             let (high, alloc_factor) = (Limit::of(set), chooser.alloc_factor(zone.0.into(), set));
-            lists.push(Warm { zone, cpu, high, alloc_factor, pages });
+            let drain = chooser.first_drain(zone.0.into(), set).zip(Some(set.batch));
+            lists.push(Warm { zone, cpu, high, alloc_factor, drain, pages });
         }
         lists
     }
