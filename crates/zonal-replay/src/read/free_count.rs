@@ -47,7 +47,8 @@ impl FreeCounts {
         (*self.count(cpu, zone, zones)).max(batch)
     }
 
-    fn most(&self, batch: u64) -> u64 {
+    /// Pages that are counted at most, and the largest drain by a free of a larger block moves.
+    pub(super) fn most(&self, batch: u64) -> u64 {
         batch.max(1) << self.scale_max
     }
 

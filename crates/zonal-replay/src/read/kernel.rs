@@ -293,12 +293,12 @@ impl Watcher {
     }
 
     /// Takes note of a drain. How many pages a row has that must be two, if anything tells.
-    fn of_two(&mut self, event: &Event, zone: Option<usize>) -> Option<u64> {
+    fn of_two(&mut self, event: &Event, zone: Option<usize>, drained: u8) -> Option<u64> {
         let (flushes, freed) = (self.flushes.as_mut()?, self.freed.as_mut()?);
         let cpu = event.cpu as usize;
         let Before { pid, order, is_free, .. } = self.before[cpu];
         if is_free && pid == event.pid {
-            flushes.drained((cpu, order), zone, (freed, &self.zones));
+            flushes.drained((cpu, order, drained), zone, (freed, &self.zones));
         }
         flushes.two(cpu, self.zones.zones()[zone?].batch)
     }
@@ -359,7 +359,7 @@ impl Watcher {
             && self.is_full(place, order, hold_pages);
         let moved = hold_pages + (1 << order);
         let is_second =
-            self.of_two(event, zone).is_some_and(|two| goes_on.is_some() && moved >= two);
+            self.of_two(event, zone, order).is_some_and(|two| goes_on.is_some() && moved >= two);
         let moves = self.moves.entry((zone, event.cpu)).or_default();
         if goes_on.is_none() || is_full || is_second {
             moves.drain_bursts += 1;

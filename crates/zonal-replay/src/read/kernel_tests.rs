@@ -181,6 +181,11 @@ fn a_cpu_that_frees_blocks_of_a_few_pages_empties_its_lists_at_each_batch() {
     assert_eq!(holds(&machine, &then(&mixed)), (2, 2));
     let [single, blocks] = [free(0, 1), drain(0, 1)];
     assert_eq!(holds(&machine, &then(&[single, free(2, 31), blocks, drain(2, 32)])), (3, 3));
+    // A drain of 2,016 pages is the largest, and may leave some: the next is such a drain, too.
+    let largest = [free(2, 31), drain(2, 504)];
+    assert_eq!(holds(&machine, &[&largest[..], &largest[..]].concat()), (2, 2));
+    let nearly = [free(2, 31), drain(2, 503)];
+    assert_eq!(holds(&machine, &[&nearly[..], &row[..]].concat()), (3, 3));
     // What is allocated in between may be of any list.
     let after = [alloc(1), free(2, 31), drain(2, 32)];
     assert_eq!(holds(&machine, &then(&after)), (2, 2));
