@@ -244,7 +244,7 @@ fn a_table_that_is_no_trace_is_refused_with_the_column() {
             vec![row(&["1", "0", "1", "mm_page_free", "4503599627370496", "0"])],
             "pfn: 4503599627370496; expected a number below",
         ),
-        (free, vec![row(&["1", "0", "1", "mm_page_free", "1", "11"])], "order: 11"),
+        (free, vec![row(&["1", "0", "1", "mm_page_free", "1", "14"])], "order: 14"),
     ] {
         write_table(&path("t.parquet"), &columns, rows).unwrap();
         let error = read_events(&path("t.parquet"), &path("o.zonal"), 1, &mut on).unwrap_err();

@@ -190,9 +190,9 @@ fn damaged_files_are_refused_with_their_place() {
     );
     // CPU 2^31: a bundle with `cpu` alone.
     assert!(told(&[0x0a, 8, 0x0a, 6, 8, 0x80, 0x80, 0x80, 0x80, 8]).contains("cpu: 2147483648"));
-    // An order of 11: FtraceEvent { timestamp: 1, mm_page_free { order: 11, pfn: 1 } }.
-    let event = [0x0a, 13, 0x0a, 11, 0x12, 9, 8, 1, 0xb2, 0x13, 4, 8, 11, 0x18, 1];
-    assert!(told(&event).contains("order: 11; expected a number below 11"), "{}", told(&event));
+    // An order of 14: FtraceEvent { timestamp: 1, mm_page_free { order: 14, pfn: 1 } }.
+    let event = [0x0a, 13, 0x0a, 11, 0x12, 9, 8, 1, 0xb2, 0x13, 4, 8, 14, 0x18, 1];
+    assert!(told(&event).contains("order: 14; expected a number below 14"), "{}", told(&event));
 }
 
 /// A packet of these fields.

@@ -198,7 +198,7 @@ pub enum TraceErrorKind {
         found: String,
     },
     /// The order of a block is larger than any block.
-    #[error("order out of range: expected an order from 0 to 10, found {found}")]
+    #[error("order out of range: expected an order from 0 to 13, found {found}")]
     OrderOutOfRange {
         /// The order.
         found: u64,

@@ -14,6 +14,7 @@
 //! | [`VmstatUpdate`](EventKind::VmstatUpdate) | this CPU's statistics worker ran: lists decay |
 //! | [`Notice`](EventKind::Notice) | reclaim, compaction or new watermarks: no page is named |
 
+use crate::limits::ORDER_MAX;
 use crate::notice::{Notice, ROWS};
 
 /// One event of a trace.
@@ -111,7 +112,52 @@ pub enum EventKind {
     Other,
 }
 
+impl Event {
+    /// Calls `take` with the event, or, where its block is above order `most`, with one event of
+    /// each of the blocks of that order that it consists of, lowest first. A failed allocation is
+    /// one of order `most` then.
+    ///
+    /// Huge pages of arm64 are of order 11 and 13 where pages have 16 and 64 KiB: this is for who
+    /// keeps no such blocks.
+    pub fn each_piece(&self, most: u8, mut take: impl FnMut(&Event)) {
+        let above = |order: u8| order.min(ORDER_MAX).checked_sub(most).filter(|above| *above > 0);
+        let of = self.kind.block().and_then(|(pfn, order)| Some((pfn, above(order)?)));
+        let Some((pfn, above)) = of else { return take(self) };
+        let blocks = pfn.map_or(1, |_| 1 << above);
+        for at in 0..blocks {
+            let mut piece = self.clone();
+            let own = pfn.unwrap_or(0).saturating_add(at << most);
+            match &mut piece.kind {
+                EventKind::Alloc { pfn, order, .. } => {
+                    (*pfn, *order) = (pfn.map(|_| own), most);
+                }
+                EventKind::Free { pfn, order }
+                | EventKind::ZoneLocked { pfn, order, .. }
+                | EventKind::PcpuDrain { pfn, order, .. } => (*pfn, *order) = (own, most),
+                EventKind::Extfrag { pfn, alloc_order, fallback_order, .. } => {
+                    (*pfn, *fallback_order) = (own, most);
+                    *alloc_order = most.min(*alloc_order);
+                }
+                _ => {}
+            }
+            take(&piece);
+        }
+    }
+}
+
 impl EventKind {
+    /// The block of an event that names one, or that would have: its first frame and its order.
+    fn block(&self) -> Option<(Option<u64>, u8)> {
+        match *self {
+            EventKind::Alloc { pfn, order, .. } => Some((pfn, order)),
+            EventKind::Free { pfn, order }
+            | EventKind::ZoneLocked { pfn, order, .. }
+            | EventKind::PcpuDrain { pfn, order, .. }
+            | EventKind::Extfrag { pfn, fallback_order: order, .. } => Some((Some(pfn), order)),
+            _ => None,
+        }
+    }
+
     /// Whether recorders count it: lost events are a remark about the stream.
     pub const fn is_counted(&self) -> bool {
         !matches!(self, EventKind::Lost { .. })
@@ -170,3 +216,40 @@ const KINDS: usize = 11;
 
 // An event is moved once per line; keep it within a cache line.
 const _: () = assert!(size_of::<Event>() <= 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_above_the_largest_is_those_that_it_consists_of() {
+        let pieces = |kind| {
+            let mut all = Vec::new();
+            Event { time_ns: 7, cpu: 1, pid: 2, kind }.each_piece(10, |piece| {
+                assert_eq!((piece.time_ns, piece.cpu, piece.pid), (7, 1, 2));
+                all.push(piece.kind.clone());
+            });
+            all
+        };
+        let free = |pfn, order| EventKind::Free { pfn, order };
+        for order in [0, 9, 10] {
+            assert_eq!(pieces(free(4096, order)), [free(4096, order)]);
+        }
+        assert_eq!(pieces(free(4096, 11)), [free(4096, 10), free(5120, 10)]);
+        let largest: Vec<_> = (0..8).map(|at| free(8192 + at * 1024, 10)).collect();
+        assert_eq!(pieces(free(8192, 13)), largest);
+        let alloc = |pfn, order| EventKind::Alloc { pfn, order, migratetype: 1, gfp: 3 };
+        assert_eq!(pieces(alloc(None, 12)), [alloc(None, 10)]);
+        assert_eq!(pieces(alloc(Some(0), 11)), [alloc(Some(0), 10), alloc(Some(1024), 10)]);
+        let taken = |pfn, alloc_order, fallback_order| EventKind::Extfrag {
+            pfn,
+            alloc_order,
+            fallback_order,
+            alloc_migratetype: 0,
+            fallback_migratetype: 1,
+            change_ownership: true,
+        };
+        assert_eq!(pieces(taken(2048, 0, 11)), [taken(2048, 0, 10), taken(3072, 0, 10)]);
+        assert_eq!(pieces(EventKind::Other), [EventKind::Other]);
+    }
+}

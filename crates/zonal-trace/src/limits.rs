@@ -1,7 +1,8 @@
 //! Limits of the values in an event.
 
-/// Largest order of a block (LB-B.1): blocks have 1 to 1024 pages.
-pub const ORDER_MAX: u8 = 10;
+/// Largest order of a block: 10 with pages of 4 KiB (LB-B.1), 11 and 13 on arm64 with pages of 16
+/// and 64 KiB, whose huge pages have that many.
+pub const ORDER_MAX: u8 = 13;
 
 /// Largest migratetype that is accepted. Linux 6.12 has 0 to 5 with all options on; 7 leaves room
 /// and still lets a caller index an array of eight.

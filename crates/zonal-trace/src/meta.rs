@@ -283,7 +283,7 @@ fn parse(text: &str) -> Result<Meta, TraceError> {
         return Err(bad("cpu", "a number from 0 to 8191", &cpu.to_string()));
     }
     if let Some(order) = meta.pageblock_order.filter(|order| *order > crate::limits::ORDER_MAX) {
-        return Err(bad("pageblock_order", "an order from 0 to 10", &order.to_string()));
+        return Err(bad("pageblock_order", "an order from 0 to 13", &order.to_string()));
     }
     Ok(meta)
 }
@@ -334,7 +334,7 @@ mod tests {
                 "bad cpu",
             ),
             (r#"{"page_size": 4097}"#, "bad page_size"),
-            (r#"{"pageblock_order": 11}"#, "bad pageblock_order"),
+            (r#"{"pageblock_order": 14}"#, "bad pageblock_order"),
         ] {
             let message = parse(text).unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");

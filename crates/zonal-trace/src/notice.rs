@@ -532,7 +532,7 @@ mod tests {
         for (tag, text, part) in [
             (0, "nid=1", "`order` is missing"),
             (0, "nid=x order=1", "bad nid"),
-            (0, "nid=0 order=11", "order out of range"),
+            (0, "nid=0 order=14", "order out of range"),
             (0, "nid=70000 order=1", "a number below 1024"),
             (5, "zone_start=0x1 mode=sync status=odd", "bad status"),
             (6, "node_id=0 name=Odd min=1 low=1 high=1", "bad name"),
@@ -542,7 +542,7 @@ mod tests {
             (8, "", "bad lock_addr"),
             (9, "dev 8 ino 7 pfn=0x1 ofs=0 order=0", "bad dev"),
             (9, "dev 8:1 pfn=0x1 ofs=0 order=0", "`ino` is missing"),
-            (10, "dev 8:1 ino 7 pfn=0x1 ofs=0 order=11", "order out of range"),
+            (10, "dev 8:1 ino 7 pfn=0x1 ofs=0 order=14", "order out of range"),
         ] {
             let message = Notice::parse(tag, text.as_bytes()).unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");

@@ -50,7 +50,7 @@ fn each_damage_has_its_message() {
         (with("19 0 1 free 1 0"), "line 6: events are mis-ordered: expected a time of at least 30"),
         (with("19 0 1 free 1 0"), "on the same cpu), found 19 ns on cpu 0"),
         (with("29 1 1 free 1 0"), "on another cpu), found 29 ns on cpu 1"),
-        (with("30 0 1 free 1 11"), "line 6: order out of range"),
+        (with("30 0 1 free 1 14"), "line 6: order out of range"),
         (with("30 0 1 free xyz 0"), "line 6: page frame number is not hexadecimal"),
         (with("30 9999 1 free 1 0"), "line 6: cpu out of range: expected a cpu below 8192"),
         (with("30 0 1 free"), "line 6: too few fields in `free`"),

@@ -94,27 +94,32 @@ impl Recorded {
         for event in events {
             let event = event?;
             let at_ns = event.time_ns - *first.get_or_insert(event.time_ns);
-            recorded.cpus = recorded.cpus.max(event.cpu + 1);
-            match event.kind {
-                EventKind::Alloc { pfn: Some(pfn), order, gfp, .. } => {
-                    // A frame that is allocated again was freed without an event.
-                    if let Some((block, _)) = frames.live.remove(&pfn) {
-                        recorded.ops.push(Op { at_ns, cpu: event.cpu, block, allocates: false });
-                    }
-                    let block = recorded.block(order, gfp, false);
-                    frames.gone.remove(&pfn);
-                    frames.live.insert(pfn, (block, 1 << order));
-                    recorded.ops.push(Op { at_ns, cpu: event.cpu, block, allocates: true });
-                }
-                EventKind::Free { pfn, order } => {
-                    if let Some(block) = recorded.freed(&mut frames, pfn, order) {
-                        recorded.ops.push(Op { at_ns, cpu: event.cpu, block, allocates: false });
-                    }
-                }
-                _ => {}
-            }
+            let most = Order::MAX.get() as u8;
+            event.each_piece(most, |event| recorded.see(&mut frames, at_ns, event));
         }
         Ok(recorded)
+    }
+
+    fn see(&mut self, frames: &mut Frames, at_ns: u64, event: &Event) {
+        self.cpus = self.cpus.max(event.cpu + 1);
+        match event.kind {
+            EventKind::Alloc { pfn: Some(pfn), order, gfp, .. } => {
+                // A frame that is allocated again was freed without an event.
+                if let Some((block, _)) = frames.live.remove(&pfn) {
+                    self.ops.push(Op { at_ns, cpu: event.cpu, block, allocates: false });
+                }
+                let block = self.block(order, gfp, false);
+                frames.gone.remove(&pfn);
+                frames.live.insert(pfn, (block, 1 << order));
+                self.ops.push(Op { at_ns, cpu: event.cpu, block, allocates: true });
+            }
+            EventKind::Free { pfn, order } => {
+                if let Some(block) = self.freed(frames, pfn, order) {
+                    self.ops.push(Op { at_ns, cpu: event.cpu, block, allocates: false });
+                }
+            }
+            _ => {}
+        }
     }
 
     fn block(&mut self, order: u8, gfp: u32, held: bool) -> u32 {
@@ -329,6 +334,9 @@ mod tests {
         let before = recorded(&[(0, free(4, 2)), (0, alloc(4, 0)), (0, alloc(4, 0))]);
         assert!(before.blocks[0].held && !before.blocks[1].held, "{before:?}");
         assert_eq!(before.ops.len(), 4, "a frame that comes again was freed: {before:?}");
+        let huge = recorded(&[(0, alloc(4096, 11)), (0, free(4096, 11))]);
+        let orders: Vec<Order> = huge.blocks.iter().map(|block| block.order).collect();
+        assert_eq!((orders, huge.ops.len()), (vec![Order::MAX; 2], 4), "all pages of it");
         assert_eq!(ops(&[(0, EventKind::VmstatUpdate), (3, free(1, 0)), (0, free(1, 0))]).len(), 1);
     }
 

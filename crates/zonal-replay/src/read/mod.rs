@@ -33,6 +33,7 @@ mod workers;
 
 use std::collections::BTreeMap;
 
+use zonal_core::types::Order;
 use zonal_trace::{Event, EventKind, MachineDescription, TraceError};
 
 use self::frames::{Frame, PageTable};
@@ -60,6 +61,9 @@ const TICK_EVENTS: u64 = 1 << 13;
 /// What the recorder of `shared/traces` writes into a trace right before it reads `/proc/zoneinfo`,
 /// the first file of the machine's state.
 const STATE_IS_READ: &str = "FX before begin";
+
+/// The largest order that the model has.
+const ORDER_MAX: u8 = Order::MAX.get() as u8;
 
 /// Options of reading a trace.
 #[derive(Clone, Copy, Debug, Default)]
@@ -161,7 +165,8 @@ pub fn facts(
     Ok(FirstLook { facts, is_whole, cpus, unjudged, locks, changes, others, cache, wakes })
 }
 
-/// Calls `then` for each event, as far as `limit` says.
+/// Calls `then` for each event, as far as `limit` says; for one of a block above the core's largest
+/// order, with each of the largest blocks that it consists of.
 ///
 /// # Errors
 /// The first error of the stream, or [`ReplayError::Stopped`].
@@ -181,7 +186,7 @@ pub fn each(
         {
             return Err(ReplayError::Stopped);
         }
-        then(&event?);
+        event?.each_piece(ORDER_MAX, &mut then);
         read += 1;
         if read == limit {
             break;
@@ -475,7 +480,7 @@ impl<'a> Compiler<'a> {
 
     /// The live block of a higher order that `pfn` is inside.
     fn enclosing(&self, pfn: u64, order: u8) -> Option<u32> {
-        (order + 1..=zonal_trace::ORDER_MAX).find_map(|above| {
+        (order + 1..=ORDER_MAX).find_map(|above| {
             match self.table.get(pfn & !((1 << above) - 1)) {
                 Frame::Live(slot) if self.program.slots[slot as usize].order >= above => Some(slot),
                 _ => None,

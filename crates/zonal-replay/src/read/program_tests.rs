@@ -54,6 +54,15 @@ fn a_block_is_one_slot_from_allocation_to_free() {
 }
 
 #[test]
+fn a_block_above_the_largest_of_the_model_is_all_of_its_largest_blocks() {
+    let huge = program(&[alloc(PFN, 11), alloc(PFN + 2048, 10), free(PFN, 11)]);
+    assert_eq!(steps(&huge), [(Alloc, 0), (Alloc, 1), (Alloc, 2), (Free, 0), (Free, 1)]);
+    let slots: Vec<_> = huge.slots.iter().map(|slot| (slot.pfn - PFN, slot.order)).collect();
+    assert_eq!(slots, [(0, 10), (1024, 10), (2048, 10)]);
+    assert_eq!((huge.counts.peak_pages, huge.counts.live_pages_at_end), (3072, 1024));
+}
+
+#[test]
 fn pages_without_events_are_allocated_in_bulk_and_larger_blocks_one_by_one() {
     let untraced =
         |at, pfn, order| Untraced { at, pfn, cpu: 0, order, migratetype: 0, freed: true };

@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn damaged_payloads_are_refused() {
         let decoder = decoder(Endian::Little);
-        let bytes = payload(Endian::Little, 513, 1, 11);
+        let bytes = payload(Endian::Little, 513, 1, 14);
         let message = decoder.decode(&bytes).unwrap_err().to_string();
         assert!(message.contains("order out of range"), "{message}");
         assert!(decoder.decode(&bytes[..18]).is_err());
