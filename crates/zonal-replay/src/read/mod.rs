@@ -480,11 +480,9 @@ impl<'a> Compiler<'a> {
 
     /// The live block of a higher order that `pfn` is inside.
     fn enclosing(&self, pfn: u64, order: u8) -> Option<u32> {
-        (order + 1..=ORDER_MAX).find_map(|above| {
-            match self.table.get(pfn & !((1 << above) - 1)) {
-                Frame::Live(slot) if self.program.slots[slot as usize].order >= above => Some(slot),
-                _ => None,
-            }
+        (order + 1..=ORDER_MAX).find_map(|above| match self.table.get(pfn & !((1 << above) - 1)) {
+            Frame::Live(slot) if self.program.slots[slot as usize].order >= above => Some(slot),
+            _ => None,
         })
     }
 
