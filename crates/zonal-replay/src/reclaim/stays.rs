@@ -22,13 +22,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use zonal_core::types::Order;
+
 use super::left::{Left, left};
 use super::pages::{Dropped, FilePages, Filed, MOVABLE};
 use crate::program::{NO_SLOT, Op, OpKind, Origin, Program, Slot};
 use crate::world::Change;
 
 /// Less room than a largest block is none.
-const ROOM_MIN: u64 = 1 << zonal_trace::ORDER_MAX;
+const ROOM_MIN: u64 = Order::MAX.pages();
 /// The file of pages of which nothing says where they belong; none of them comes back.
 const NO_FILE: u32 = u32::MAX;
 
@@ -375,7 +377,7 @@ impl Cache {
 
     /// What the block is, and where: of a block of which that is not known, somewhere.
     fn extents_of(&mut self, slot: u32, place: Option<Filed>) -> Vec<((u32, u64), Part)> {
-        let somewhere = (NO_FILE, u64::from(slot) << zonal_trace::ORDER_MAX);
+        let somewhere = (NO_FILE, u64::from(slot) * Order::MAX.pages());
         let (file, mut index) = place.map_or(somewhere, |Filed { file, index, .. }| (file, index));
         let at = |part: Part| {
             let key = (file, index);
