@@ -157,7 +157,17 @@ impl Builder {
         let switch = unknown(std::env::var_os(RSEQ_SWITCH).as_deref());
         let limit = self.too_large(given, &CgroupFiles::default());
         let rounded = self.rounded_up(given, topology.nodes().len());
-        [switch, one_node(topology), rounded, limit].into_iter().flatten().collect()
+        let nothing = self.without_a_page();
+        [switch, one_node(topology), rounded, limit, nothing].into_iter().flatten().collect()
+    }
+
+    /// Says so where the budget, in bytes, leaves not a page.
+    fn without_a_page(&self) -> Option<Notice> {
+        let bytes = self.budget.filter(|bytes| *bytes < PAGE_SIZE)?;
+        Some(Notice(format!(
+            "a budget of {bytes} bytes holds no page of {PAGE_SIZE}: every request is refused \
+             until `set_budget` raises it"
+        )))
     }
 
     /// Says so where the pool is larger than was asked for.

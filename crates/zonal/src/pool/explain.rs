@@ -14,12 +14,14 @@ pub struct Explanation {
     pub steps: Vec<Note>,
     /// How it would end.
     pub end: Explained,
+    /// Pages that the pool's [budget](crate::Builder::budget) withholds: no zone counts them.
+    pub withheld_pages: u64,
 }
 
 impl Pool {
     /// Tells what would become of `request` on this CPU now: each zone the walk comes to, its free
     /// pages, watermark and reserve, and the step that answers or refuses. Changes nothing and
-    /// takes no lock; while other threads allocate, it describes one moment.
+    /// takes no lock of a zone; while other threads allocate, it describes one moment.
     ///
     /// ```
     /// use zonal::{Order, Pool, Request};
@@ -32,13 +34,17 @@ impl Pool {
     pub fn explain(&self, request: &Request) -> Explanation {
         let mut steps = Vec::new();
         let end = self.shared.allocator.explain(request, &mut |note| steps.push(note));
-        Explanation { steps, end }
+        Explanation { steps, end, withheld_pages: self.shared.withheld_pages() }
     }
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))?;
+        if self.withheld_pages > 0 {
+            let pages = self.withheld_pages;
+            writeln!(f, "the budget withholds {pages} pages of the pool, which no zone counts")?;
+        }
         write!(f, "=> {}", self.end)
     }
 }
@@ -53,6 +59,30 @@ mod tests {
     use super::*;
     use crate::reclaim::{Scanned, Shrinker};
     use crate::{Gfp, Order};
+
+    #[test]
+    fn what_the_budget_withholds_is_said() {
+        let builder = Pool::builder().size(16 << 20).refresh_every(None);
+        let pool = builder.budget(1 << 20).build().unwrap();
+        let pages: Vec<_> = std::iter::from_fn(|| pool.alloc(Order::ZERO).ok()).collect();
+        let why = pool.explain(&Request::new(Order::ZERO));
+        assert!(matches!(why.end.outcome, Outcome::Refused(_)), "{why}");
+        assert!(why.withheld_pages >= 15 << 8 && pages.len() <= 1 << 8, "{why}");
+        let said = format!("the budget withholds {} pages of the pool", why.withheld_pages);
+        assert!(why.to_string().contains(&said), "{why}");
+        pool.set_budget(16 << 20).unwrap();
+        let why = pool.explain(&Request::new(Order::ZERO));
+        assert!(why.withheld_pages == 0 && !why.to_string().contains("budget"), "{why}");
+    }
+
+    #[test]
+    fn a_budget_without_a_page_is_said_when_the_pool_is_made() {
+        for (bytes, is_said) in [(1, true), (4095, true), (4096, false), (8 << 20, false)] {
+            let pool = Pool::builder().size(16 << 20).budget(bytes).build().unwrap();
+            let said = |notice: &crate::Notice| notice.0.contains("budget");
+            assert_eq!(pool.notices().iter().any(said), is_said, "{bytes}");
+        }
+    }
 
     /// Explains a request, then makes it, and compares.
     #[test]
