@@ -134,7 +134,7 @@ def test_what_other_programs_write_is_read_or_refused_by_its_column(tmp_path: Pa
     ]
     for column, values, expected in [
         ("time_ns", [20, 10], "row 2: time_ns: 10; expected 20 or later"),
-        ("order", [3, 11], "row 2: order: 11"),
+        ("order", [3, 14], "row 2: order: 14"),
         ("order", [3.0, 3.0], "column order: found DOUBLE; expected whole numbers"),
         ("event", ["mm_page_alloc", "free"], "row 2: event: 'free'"),
         ("pid", [1, 1 << 40], "row 2: pid: 1099511627776"),

@@ -198,8 +198,10 @@ pub enum TraceErrorKind {
         found: String,
     },
     /// The order of a block is larger than any block.
-    #[error("order out of range: expected an order from 0 to 13, found {found}")]
+    #[error("order out of range: expected an order from 0 to {most}, found {found}")]
     OrderOutOfRange {
+        /// The largest order there is, by the size of the machine's pages.
+        most: u8,
         /// The order.
         found: u64,
     },

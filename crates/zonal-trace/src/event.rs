@@ -147,7 +147,7 @@ impl Event {
 
 impl EventKind {
     /// The block of an event that names one, or that would have: its first frame and its order.
-    fn block(&self) -> Option<(Option<u64>, u8)> {
+    pub(crate) fn block(&self) -> Option<(Option<u64>, u8)> {
         match *self {
             EventKind::Alloc { pfn, order, .. } => Some((pfn, order)),
             EventKind::Free { pfn, order }

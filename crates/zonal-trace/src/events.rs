@@ -19,6 +19,7 @@ use crate::error::{Fault, Position, TraceError, TraceErrorKind, excerpt};
 use crate::event::{Event, EventKind};
 use crate::format::TraceFormat;
 use crate::ftrace::Parsed;
+use crate::limits::order_max;
 use crate::lines::{Line, LineReader};
 use crate::perf::PerfEvents;
 use crate::ring::RingEvents;
@@ -66,8 +67,13 @@ pub(crate) struct TextInput {
 }
 
 impl Events {
-    pub(crate) fn new(input: Input, cpus: u32, events_declared: Option<u64>) -> Self {
-        let order = TimeOrder::default();
+    /// `cpus` and `page_size` are the machine's.
+    pub(crate) fn new(
+        input: Input,
+        (cpus, page_size): (u32, u32),
+        events_declared: Option<u64>,
+    ) -> Self {
+        let order = TimeOrder { order_max: order_max(page_size), ..TimeOrder::default() };
         let reading = Reading { input, cpus, order, from_ns: 0, events: 0, events_declared };
         Events { state: State::Reading(Box::new(reading)) }
     }
@@ -208,9 +214,11 @@ impl TextInput {
     }
 }
 
-/// The latest time so far, of all CPUs and of each.
+/// What each event is checked against: the latest time so far, of all CPUs and of each, and the
+/// largest order.
 #[derive(Default)]
 struct TimeOrder {
+    order_max: u8,
     latest_ns: u64,
     /// Grows to the highest CPU seen, which is below 8192.
     latest_ns_of_cpu: Vec<u64>,
@@ -258,6 +266,10 @@ impl TimeOrder {
     }
 
     fn check(&mut self, event: &Event) -> Result<(), Fault> {
+        if let Some((_, order)) = event.kind.block().filter(|(_, order)| *order > self.order_max) {
+            let (most, found) = (self.order_max, order.into());
+            return Err(Box::new(TraceErrorKind::OrderOutOfRange { most, found }));
+        }
         let cpu = event.cpu as usize;
         if cpu >= self.latest_ns_of_cpu.len() {
             self.latest_ns_of_cpu.resize(cpu + 1, 0);

@@ -71,7 +71,7 @@ pub(crate) fn order(bytes: &[u8]) -> Result<u8, Fault> {
 pub(crate) fn check_order(value: u64) -> Result<u8, Fault> {
     match u8::try_from(value) {
         Ok(order) if order <= ORDER_MAX => Ok(order),
-        _ => Err(Box::new(TraceErrorKind::OrderOutOfRange { found: value })),
+        _ => Err(Box::new(TraceErrorKind::OrderOutOfRange { most: ORDER_MAX, found: value })),
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(order(b"13").unwrap(), 13);
         assert!(matches!(
             *order(b"14").unwrap_err(),
-            TraceErrorKind::OrderOutOfRange { found: 14 }
+            TraceErrorKind::OrderOutOfRange { most: 13, found: 14 }
         ));
         assert!(migratetype(b"8").is_err());
         assert_eq!(cpu(b"1", 2).unwrap(), 1);

@@ -34,8 +34,8 @@
 //!
 //! - **EVENT-1** times never go backwards: `e[i].time_ns <= e[i + 1].time_ns`
 //! - **EVENT-2** `cpu <` the machine's number of CPUs, and below 8192 where that is not known
-//! - **EVENT-3** `order <= 13`, `migratetype <= 7`, `pfn < 2^52`: `(pfn + (1 << order)) * 4096`
-//!   never overflows
+//! - **EVENT-3** `order <= 10`, or 13 where pages are larger, `migratetype <= 7`, `pfn < 2^52`:
+//!   `(pfn + (1 << order)) * 4096` never overflows
 //! - **EVENT-4** `gfp` has the bits of Linux 6.12, for every recorded kernel
 //! - **EVENT-5** if `meta.json` says how many events there are, a stream that ends without an error
 //!   held exactly that many

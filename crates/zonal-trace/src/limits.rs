@@ -4,6 +4,15 @@
 /// and 64 KiB, whose huge pages have that many.
 pub const ORDER_MAX: u8 = 13;
 
+/// Largest order of a block where pages have so many bytes.
+pub(crate) const fn order_max(page_size: u32) -> u8 {
+    match page_size {
+        ..=4096 => 10,
+        ..=16384 => 11,
+        _ => ORDER_MAX,
+    }
+}
+
 /// Largest migratetype that is accepted. Linux 6.12 has 0 to 5 with all options on; 7 leaves room
 /// and still lets a caller index an array of eight.
 pub const MIGRATETYPE_MAX: u8 = 7;

@@ -359,9 +359,8 @@ impl Recording {
 
     /// The events from the first on. If the stream cannot be opened again, the first item says so.
     pub fn events(&self) -> Events {
-        let cpus = self.description.cpus.unwrap_or(CPUS_MAX);
         match self.input() {
-            Ok(input) => Events::new(input, cpus, self.description.events),
+            Ok(input) => Events::new(input, self.limits(), self.description.events),
             Err(error) => Events::failed(error),
         }
     }
@@ -372,13 +371,18 @@ impl Recording {
         let Form::Zonal(zonal) = &self.form else {
             return self.events().starting_at(time_ns);
         };
-        let cpus = self.description.cpus.unwrap_or(CPUS_MAX);
         match ZonalEvents::open_at(zonal, &*self.source, &self.stream, time_ns) {
             Ok(zonal) => {
-                Events::new(Input::Zonal(Box::new(zonal)), cpus, None).starting_at(time_ns)
+                let input = Input::Zonal(Box::new(zonal));
+                Events::new(input, self.limits(), None).starting_at(time_ns)
             }
             Err(error) => Events::failed(error),
         }
+    }
+
+    /// CPUs, and bytes of a page.
+    fn limits(&self) -> (u32, u32) {
+        (self.description.cpus.unwrap_or(CPUS_MAX), self.description.page_size)
     }
 
     fn input(&self) -> Result<Input, TraceError> {

@@ -50,7 +50,7 @@ fn each_damage_has_its_message() {
         (with("19 0 1 free 1 0"), "line 6: events are mis-ordered: expected a time of at least 30"),
         (with("19 0 1 free 1 0"), "on the same cpu), found 19 ns on cpu 0"),
         (with("29 1 1 free 1 0"), "on another cpu), found 29 ns on cpu 1"),
-        (with("30 0 1 free 1 14"), "line 6: order out of range"),
+        (with("30 0 1 free 1 11"), "line 6: order out of range: expected an order from 0 to 10"),
         (with("30 0 1 free xyz 0"), "line 6: page frame number is not hexadecimal"),
         (with("30 9999 1 free 1 0"), "line 6: cpu out of range: expected a cpu below 8192"),
         (with("30 0 1 free"), "line 6: too few fields in `free`"),
@@ -64,6 +64,27 @@ fn each_damage_has_its_message() {
     let message = read("events.txt", &latin).unwrap_err().to_string();
     assert!(message.contains("line 6: not UTF-8: expected text, found"), "{message}");
     assert!(message.ends_with("at byte 9"), "{message}");
+}
+
+/// A huge page is the largest block where pages are larger.
+#[test]
+fn the_largest_order_is_that_of_the_pages() {
+    for (bytes, most) in [(None, 10), (Some(4096), 10), (Some(16384), 11), (Some(65536), 13)] {
+        for order in [9, most, most + 1] {
+            let meta = bytes.map(|bytes| format!("{{\"page_size\": {bytes}}}").into_bytes());
+            let stream = format!("{COMPACT}30 0 1 free 80000 {order}\n").into_bytes();
+            let meta = meta.map(|meta| Part::new("meta.json", meta));
+            let parts = meta.into_iter().chain([Part::new("events.txt", stream)]).collect();
+            let recording = Recording::from_parts("bad", parts).unwrap();
+            let read: Result<Vec<_>, _> = recording.events().collect();
+            assert_eq!(read.is_ok(), order <= most, "{bytes:?}, order {order}");
+            if let Err(error) = read {
+                let said =
+                    format!("line 6: order out of range: expected an order from 0 to {most}");
+                assert!(error.to_string().contains(&said), "{error}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn an_unknown_format_is_refused() {
 #[test]
 fn order_eleven_is_refused() {
     let message = refused(&format!("{HEADER}100 0 1 alloc 200000 11 1 140dca\n"));
-    assert!(message.contains("line 2") && message.contains("order"), "{message}");
+    assert!(message.contains("line 2") && message.contains("from 0 to 10, found 11"), "{message}");
 }
 
 #[test]
