@@ -8,7 +8,7 @@ pub const ORDER_MAX: u8 = 13;
 pub(crate) const fn order_max(page_size: u32) -> u8 {
     match page_size {
         ..=4096 => 10,
-        ..=16384 => 11,
+        4097..=16384 => 11,
         _ => ORDER_MAX,
     }
 }
