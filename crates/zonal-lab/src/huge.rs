@@ -50,9 +50,8 @@ pub(crate) fn zeros(len: usize) -> Vec<AtomicU64> {
 pub(crate) fn give_back(table: Vec<AtomicU64>) {
     // A thread that ends keeps nothing.
     let _ = KEPT.try_with(|kept| {
-        if let Ok(mut kept) = kept.try_borrow_mut()
-            && let Some(kept) = kept.as_mut().filter(|kept| kept.capacity() < table.capacity())
-        {
+        let mut kept = kept.borrow_mut();
+        if let Some(kept) = kept.as_mut().filter(|kept| kept.capacity() < table.capacity()) {
             *kept = table;
         }
     });
