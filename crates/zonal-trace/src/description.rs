@@ -302,7 +302,7 @@ fn from_meta(meta: &Meta, name: &str) -> MachineDescription {
         kernel_release: meta.uname.as_deref().and_then(release),
         uname: meta.uname.clone(),
         cpus: meta.cpus,
-        page_size: meta.page_size.unwrap_or(4096),
+        page_size: meta.page_size(),
         pageblock_order: meta.pageblock_order.unwrap_or(9),
         clock: Clock { name: meta.clock.clone(), step_ns: meta.clock_step_ns.unwrap_or(1).max(1) },
         workload_ns: meta.t_start_ns.zip(meta.t_end_ns),

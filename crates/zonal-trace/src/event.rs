@@ -147,7 +147,7 @@ impl Event {
 
 impl EventKind {
     /// The block of an event that names one, or that would have: its first frame and its order.
-    pub(crate) fn block(&self) -> Option<(Option<u64>, u8)> {
+    fn block(&self) -> Option<(Option<u64>, u8)> {
         match *self {
             EventKind::Alloc { pfn, order, .. } => Some((pfn, order)),
             EventKind::Free { pfn, order }
@@ -155,6 +155,17 @@ impl EventKind {
             | EventKind::PcpuDrain { pfn, order, .. }
             | EventKind::Extfrag { pfn, fallback_order: order, .. } => Some((Some(pfn), order)),
             _ => None,
+        }
+    }
+
+    /// The largest order that it names; 0 without one.
+    pub(crate) fn order_most(&self) -> u8 {
+        match self {
+            EventKind::Extfrag { alloc_order, fallback_order, .. } => {
+                *alloc_order.max(fallback_order)
+            }
+            EventKind::Notice(notice) => notice.order(),
+            kind => kind.block().map_or(0, |(_, order)| order),
         }
     }
 

@@ -266,7 +266,8 @@ impl TimeOrder {
     }
 
     fn check(&mut self, event: &Event) -> Result<(), Fault> {
-        if let Some((_, order)) = event.kind.block().filter(|(_, order)| *order > self.order_max) {
+        let order = event.kind.order_most();
+        if order > self.order_max {
             let (most, found) = (self.order_max, order.into());
             return Err(Box::new(TraceErrorKind::OrderOutOfRange { most, found }));
         }

@@ -18,6 +18,7 @@ use zonal_text::CPUS_MAX;
 use zonal_text::zoneinfo::Pageset;
 
 use crate::error::{Position, TraceError, TraceErrorKind};
+use crate::limits::order_max;
 use crate::prices::HoldPrices;
 use crate::source::{Source, read_text};
 
@@ -193,6 +194,11 @@ pub(crate) struct MetaChange {
 }
 
 impl Meta {
+    /// Bytes of a page.
+    pub(crate) fn page_size(&self) -> u32 {
+        self.page_size.unwrap_or(4096)
+    }
+
     /// Reads `meta.json` if there is one.
     pub(crate) fn read(source: &dyn Source) -> Result<Option<Meta>, TraceError> {
         let Some(text) = read_text(source, FILE)? else {
@@ -282,8 +288,10 @@ fn parse(text: &str) -> Result<Meta, TraceError> {
     if let Some(cpu) = polled.copied().chain(changed).find(|cpu| *cpu >= CPUS_MAX) {
         return Err(bad("cpu", "a number from 0 to 8191", &cpu.to_string()));
     }
-    if let Some(order) = meta.pageblock_order.filter(|order| *order > crate::limits::ORDER_MAX) {
-        return Err(bad("pageblock_order", "an order from 0 to 13", &order.to_string()));
+    let most = order_max(meta.page_size());
+    if let Some(order) = meta.pageblock_order.filter(|order| *order > most) {
+        let expected = "an order up to 10, 11 or 13 with pages of 4096, of 16384 or more bytes";
+        return Err(bad("pageblock_order", expected, &order.to_string()));
     }
     Ok(meta)
 }
@@ -334,7 +342,8 @@ mod tests {
                 "bad cpu",
             ),
             (r#"{"page_size": 4097}"#, "bad page_size"),
-            (r#"{"pageblock_order": 14}"#, "bad pageblock_order"),
+            (r#"{"pageblock_order": 11}"#, "bad pageblock_order"),
+            (r#"{"page_size": 16384, "pageblock_order": 12}"#, "bad pageblock_order"),
         ] {
             let message = parse(text).unwrap_err().to_string();
             assert!(message.contains(part), "{text}: {message}");

@@ -293,6 +293,15 @@ impl Notice {
         }
     }
 
+    /// The order that it names; 0 without one.
+    pub(crate) fn order(&self) -> u8 {
+        match *self {
+            Notice::KswapdWake { order, .. } | Notice::ReclaimBegin { order, .. } => order,
+            Notice::CacheAdd(page) | Notice::CacheRemove(page) => page.order,
+            _ => 0,
+        }
+    }
+
     /// Its numbers; what follows those of its kind is 0.
     pub(crate) fn numbers(&self) -> [u64; NUMBERS_MAX] {
         match *self {
